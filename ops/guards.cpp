@@ -1,0 +1,167 @@
+// What a rewritten graph asks at run time, because a scripted graph knows no shapes, dtypes or storages:
+//
+//   check      stands where a part of the chain stood: raises what that part raises, and gives the shape of its result
+//              to those who read only that
+//   unwritten  a value as it is before others are written to
+//   uniform    whether spellings that differ only in promotion and broadcasting (addmm, x.mul_(s)) agree here
+//
+// They are composite for the reason given in register.h, and their schemas are a promise to saved files too.
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/autocast_mode.h>
+#include <torch/library.h>
+
+#include <tuple>
+
+#include "reference.h"
+
+namespace tailor {
+namespace {
+
+using OptionalTensors = c10::List<std::optional<at::Tensor>>;
+
+bool is_plain(const at::Tensor& t) {
+  constexpr c10::DispatchKeySet special =
+      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
+                           c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize,
+                           c10::DispatchKey::NestedTensor, c10::DispatchKey::Negative, c10::DispatchKey::Conjugate});
+  return t.layout() == at::kStrided && (t.is_cpu() || t.is_cuda()) && !t.is_quantized() && !t.key_set().has_any(special);
+}
+
+bool is_float32_or_less(at::ScalarType type) {
+  return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
+}
+
+// Whether torch's type checks pass: one floating dtype, or dtypes that autocast will make one.
+bool types_agree(const at::Tensor& a, const at::Tensor& b) {
+  if (a.device() != b.device()) return false;
+  if (at::autocast::is_autocast_enabled(a.device().type()))
+    return is_float32_or_less(a.scalar_type()) && is_float32_or_less(b.scalar_type());
+  return a.scalar_type() == b.scalar_type() && (is_float32_or_less(a.scalar_type()) || a.scalar_type() == at::kDouble);
+}
+
+// Whether linear(input, weight, bias) surely succeeds.
+bool linear_fits(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  if (!is_plain(input) || !is_plain(weight) || !types_agree(input, weight)) return false;
+  if (input.dim() < 1 || weight.dim() != 2 || input.sym_size(-1) != weight.sym_size(1)) return false;
+  if (!bias) return true;
+  return is_plain(*bias) && types_agree(input, *bias) && bias->dim() == 1 && bias->sym_size(0) == weight.sym_size(0);
+}
+
+// Whether `shape` and `other` surely broadcast; then `shape` becomes the result's.
+bool broadcast(at::DimVector& shape, at::IntArrayRef other) {
+  if (other.size() > shape.size()) shape.insert(shape.begin(), other.size() - shape.size(), 1);
+  for (std::size_t back = 1; back <= other.size(); ++back) {
+    auto& size = shape[shape.size() - back];
+    const auto theirs = other[other.size() - back];
+    if (size != theirs && size != 1 && theirs != 1) return false;
+    if (size == 1) size = theirs;
+  }
+  return true;
+}
+
+// The shape of the chain's steps so far, where it can be told from the operands that eager raises nothing.
+std::optional<at::DimVector> shape_without_work(const at::Tensor& input, const at::Tensor& weight,
+                                                const std::optional<at::Tensor>& bias,
+                                                const OptionalTensors& operands) {
+  if (!linear_fits(input, weight, bias)) return std::nullopt;
+  at::DimVector shape(input.sizes());
+  shape.back() = weight.size(0);
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const std::optional<at::Tensor> operand = operands.get(i);
+    if (!operand) continue;
+    // A 0-dimensional tensor of the CPU goes with any device.
+    const bool fits = is_plain(*operand) && (operand->device() == input.device() || operand->dim() == 0);
+    if (!fits || !broadcast(shape, operand->sizes())) return std::nullopt;
+  }
+  return shape;
+}
+
+// `operands`: the vectors and scalars of steps 1 to `last`, None for a scalar that is a number.
+std::tuple<at::Tensor, at::Tensor> check(const at::Tensor& input, const at::Tensor& weight,
+                                         const std::optional<at::Tensor>& bias, OptionalTensors operands,
+                                         c10::string_view chain_name, std::int64_t last) {
+  const Chain* chain = find_chain(chain_name);
+  TORCH_CHECK(chain != nullptr, "tailor::check: this library has no chain '", chain_name,
+              "'; the file was written by a newer Tailor");
+  TORCH_CHECK(last >= 0 && last <= chain->last(), "tailor::check: ", chain_name, " has no step ", last);
+  if (const auto shape = shape_without_work(input, weight, bias, operands))
+    return {input, at::detail::empty_meta(*shape, input.scalar_type())};
+
+  // Something is unusual: do the work, so that eager's own error rises, or the shape is known.
+  const c10::IValue linear[3] = {input, weight, bias ? c10::IValue(*bias) : c10::IValue()};
+  const c10::IValue number(1.0);
+  std::vector<c10::IValue> values(static_cast<std::size_t>(last) + 1);
+  std::vector<StepArguments> arguments(values.size());
+  arguments[0].first = linear;
+  std::size_t next = 0;
+  for (std::size_t i = 1; i < values.size(); ++i) {
+    if (!chain->steps[i].is_operand()) continue;
+    TORCH_CHECK(next < operands.size(), "tailor::check: ", chain_name, " step ", last, " has more operands");
+    const std::optional<at::Tensor> operand = operands.get(next++);
+    values[i] = operand ? c10::IValue(*operand) : number;
+    arguments[i].first = &values[i];
+  }
+  const at::NoGradGuard no_grad;
+  return {input, reference(*chain, arguments.data(), Norm::skipped, static_cast<int>(last))};
+}
+
+// Storages are compared by the memory that they span: two storages may share it (an array seen through DLPack).
+bool share_memory(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.has_storage() || !b.has_storage()) return true;
+  const auto span = [](const at::Tensor& t) {
+    const auto* begin = static_cast<const char*>(t.storage().data());
+    return std::pair(begin, begin + t.storage().nbytes());
+  };
+  const auto [a_begin, a_end] = span(a);
+  const auto [b_begin, b_end] = span(b);
+  return a.storage().is_alias_of(b.storage()) || (a_begin < b_end && b_begin < a_end);
+}
+
+at::Tensor unwritten(const at::Tensor& value, at::TensorList written) {
+  for (const at::Tensor& target : written)
+    if (share_memory(value, target)) return value.clone();
+  return value;
+}
+
+std::optional<at::Tensor> unwritten_optional(const std::optional<at::Tensor>& value, at::TensorList written) {
+  if (!value) return value;
+  return unwritten(*value, written);
+}
+
+bool uniform(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+             OptionalTensors operands) {
+  if (!linear_fits(input, weight, bias) || input.dim() != 2) return false;
+  if (at::autocast::is_autocast_enabled(input.device().type())) return false;
+  at::DimVector shape{input.size(0), weight.size(0)};
+  const at::DimVector result = shape;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const std::optional<at::Tensor> operand = operands.get(i);
+    if (!operand) continue;
+    if (!is_plain(*operand) || !types_agree(input, *operand) || !broadcast(shape, operand->sizes())) return false;
+  }
+  return shape == result;
+}
+
+template <class Function>
+void define_guard(torch::Library& library, const char* schema, const char* name, Function* function) {
+  library.def(schema);
+  library.impl(name, function);
+  library.impl(name, torch::dispatch(c10::DispatchKey::Python, function));
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(tailor, library) {
+  define_guard(library,
+               "check(Tensor(a) input, Tensor weight, Tensor? bias, Tensor?[] operands, str chain, int last) -> "
+               "(Tensor(a), Tensor)",
+               "check", check);
+  define_guard(library, "unwritten(Tensor(a) value, Tensor[] written) -> Tensor(a)", "unwritten", unwritten);
+  define_guard(library, "unwritten.optional(Tensor(a)? value, Tensor[] written) -> Tensor(a)?", "unwritten.optional",
+               unwritten_optional);
+  define_guard(library, "uniform(Tensor input, Tensor weight, Tensor? bias, Tensor?[] operands) -> bool", "uniform",
+               uniform);
+}
+
+}  // namespace tailor

@@ -1,0 +1,24 @@
+// The reference: a chain as the plain ATen calls that an author would have written. It defines what the fused op is.
+#pragma once
+#include <ATen/core/ivalue.h>
+
+#include "chain.h"
+
+namespace tailor {
+
+// What a step takes besides the results of others: for a vector or scalar its value, for a norm the first of the norm's
+// arguments in the op's order, for the linear the first of input, weight and bias.
+struct StepArguments {
+  const c10::IValue* first = nullptr;
+};
+
+enum class Norm {
+  as_called,  // with training and momentum among the arguments
+  inference,  // the overload without them
+  skipped     // for shapes only: a norm changes none
+};
+
+// Runs the steps up to and including `last`. In floating dtypes swish is at::silu, which rounds once.
+at::Tensor reference(const Chain& chain, const StepArguments* arguments, Norm norm, int last);
+
+}  // namespace tailor

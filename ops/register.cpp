@@ -1,0 +1,103 @@
+#include "register.h"
+
+#include <torch/csrc/jit/frontend/function_schema_parser.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "calls.h"
+#include "reference.h"
+
+namespace tailor {
+namespace {
+
+using Names = std::vector<std::string>;
+
+void append(Names& names, std::initializer_list<const char*> more) { names.insert(names.end(), more.begin(), more.end()); }
+
+// Which of the op's arguments each step takes, and the names that the schema must therefore have.
+struct Layout {
+  std::vector<std::size_t> first;  // by step: the position of its first argument
+  Names names;
+};
+
+Layout lay_out(const Chain& chain, bool inference) {
+  Layout layout;
+  for (const Step& step : chain.steps) {
+    layout.first.push_back(layout.names.size());
+    switch (step.kind) {
+      case Step::Kind::linear: append(layout.names, {"input", "weight", "bias"}); break;
+      case Step::Kind::vector:
+      case Step::Kind::scalar: layout.names.emplace_back(step.name); break;
+      case Step::Kind::batch_norm:
+        append(layout.names, {"norm_weight", "norm_bias", "running_mean", "running_var"});
+        if (!inference) append(layout.names, {"training", "momentum"});
+        append(layout.names, {"eps", "cudnn_enabled"});
+        break;
+      case Step::Kind::group_norm:
+        append(layout.names, {"num_groups", "norm_weight", "norm_bias", "eps", "cudnn_enabled"});
+        break;
+      default: break;
+    }
+  }
+  return layout;
+}
+
+void require_names(const c10::FunctionSchema& schema, const Names& names) {
+  bool same = schema.arguments().size() == names.size();
+  for (std::size_t i = 0; same && i < names.size(); ++i) same = schema.arguments()[i].name() == names[i];
+  std::string wanted;
+  for (const auto& name : names) wanted += (wanted.empty() ? "" : ", ") + name;
+  TORCH_CHECK(same, "the schema '", schema, "' does not have the arguments of its formula: ", wanted);
+}
+
+// The op's kernel. Boxed, so that it needs no signature of its own and the TorchScript interpreter, which holds its
+// arguments on a stack, calls it without unpacking.
+class ChainKernel final : public c10::OperatorKernel {
+ public:
+  ChainKernel(const Chain& chain, Layout layout, Norm norm, std::shared_ptr<CallCounter> reference_calls)
+      : chain_(chain), layout_(std::move(layout)), norm_(norm), reference_calls_(std::move(reference_calls)) {}
+
+  void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) {
+    const std::size_t count = layout_.names.size();
+    const c10::IValue* arguments = stack->data() + (stack->size() - count);
+    std::array<StepArguments, Chain::max_steps> by_step;
+    for (std::size_t i = 0; i < layout_.first.size(); ++i) by_step[i].first = arguments + layout_.first[i];
+    reference_calls_->count();
+    at::Tensor result = reference(chain_, by_step.data(), norm_, chain_.last());
+    torch::jit::drop(*stack, count);
+    stack->emplace_back(std::move(result));
+  }
+
+ private:
+  const Chain& chain_;
+  Layout layout_;
+  Norm norm_;
+  std::shared_ptr<CallCounter> reference_calls_;
+};
+
+}  // namespace
+
+void define(torch::Library& library, const Chain& chain, std::initializer_list<const char*> schemas) {
+  const auto reference_calls = std::make_shared<CallCounter>(chain.name, "reference");
+  for (const char* text : schemas) {
+    const c10::FunctionSchema schema = torch::jit::parseSchema(text);
+    const bool inference = schema.overload_name().rfind("inference", 0) == 0;
+    Layout layout = lay_out(chain, inference);
+    require_names(schema, layout.names);
+    const std::string name = c10::toString(schema.operator_name());
+    library.def(text);
+    const auto kernel = [&] {
+      return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ChainKernel>(
+          chain, layout, inference ? Norm::inference : Norm::as_called, reference_calls));
+    };
+    library.impl(name.c_str(), kernel());
+    // With autograd off a subclass or a mode would be handed our op, of which it knows nothing; hand it the chain's.
+    library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Python, kernel()));
+  }
+  add_chain(chain);
+}
+
+}  // namespace tailor

@@ -1,0 +1,109 @@
+// The ways in from Python: the emit hook when a module is scripted or traced, the ops fuse_, unfuse_ and inspect when
+// asked, and the executor's pre-pass for modules that came in unfused. None of the first and last may ever throw into a
+// user's compile or run: a site that cannot be fused is left alone.
+#include <torch/csrc/jit/passes/pass_manager.h>
+#include <torch/csrc/jit/testing/hooks_for_testing.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <iostream>
+#include <sstream>
+
+#include "modules.h"
+
+namespace tailor {
+namespace {
+
+bool from_environment(const char* name, bool otherwise) {
+  const char* value = std::getenv(name);
+  return value && *value ? std::string_view(value) != "0" : otherwise;
+}
+
+std::atomic<bool> automatic{from_environment("TAILOR_AUTO", true)};
+
+void log(const std::vector<Site>& sites) {
+  static const bool wanted = from_environment("TAILOR_LOG", false);
+  if (!wanted) return;
+  std::ostringstream text;  // one write, so that threads do not mix their lines
+  for (const Site& site : sites) {
+    text << "tailor: " << (site.source.empty() ? site.method : site.source) << ": ";
+    if (site.fused)
+      text << "fused as " << site.rule;
+    else
+      text << "not fused" << (site.rule.empty() ? "" : " as " + site.rule) << ": " << site.reason;
+    text << '\n';
+  }
+  std::cerr << text.str() << std::flush;
+}
+
+// Never destroyed: torch may call a hook after the statics of this library are gone.
+using Hooks = std::pair<torch::jit::ModuleHook, torch::jit::FunctionHook>;
+Hooks& earlier_hooks() {
+  static Hooks* hooks = new Hooks;
+  return *hooks;
+}
+
+void fuse_quietly(torch::jit::Function& function) noexcept {
+  try {
+    PassOptions options;
+    options.method = function.name();
+    log(fuse_function(function, options));
+  } catch (const std::exception& error) {
+    TORCH_WARN_ONCE("Tailor left '", function.name(), "' alone: ", error.what());
+  }
+}
+
+// Plain functions, not closures: scripting a BatchNorm carries the hooks through Python and back, and a closure would
+// come back as a Python object that waits for the interpreter's lock at exit.
+void on_module(torch::jit::Module module) {
+  if (automatic)
+    for (torch::jit::Function* method : module.type()->methods()) fuse_quietly(*method);
+  if (earlier_hooks().first) earlier_hooks().first(module);
+}
+
+void on_function(torch::jit::StrongFunctionPtr function) {
+  if (automatic) fuse_quietly(*function.function_);
+  if (earlier_hooks().second) earlier_hooks().second(function);
+}
+
+void before_execution(std::shared_ptr<torch::jit::Graph>& graph) noexcept {
+  if (!automatic || !has_linear(graph->block())) return;
+  try {
+    PassOptions options;
+    options.method = "(executor)";
+    log(run_pass(graph, options));
+  } catch (const std::exception& error) {
+    TORCH_WARN_ONCE("Tailor left a graph of the executor alone: ", error.what());
+  }
+}
+
+torch::jit::Module module_of(const c10::IValue& value, const char* op) {
+  if (value.isModule()) return value.toModule();
+  TORCH_CHECK_TYPE(false, "tailor::", op, " takes a scripted or traced module, got ", value.tagKind(),
+                   ". Call torch.jit.script first.");
+}
+
+const bool installed = [] {
+  earlier_hooks() = torch::jit::getEmitHooks();
+  torch::jit::setEmitHooks(&on_module, &on_function);
+  torch::jit::registerPrePass(&before_execution);
+  return true;
+}();
+
+TORCH_LIBRARY_FRAGMENT(tailor, library) {
+  library.def("fuse_(Any module) -> str", [](const c10::IValue& value) {
+    auto module = module_of(value, "fuse_");
+    return fuse(module).json();
+  });
+  library.def("unfuse_(Any module) -> str", [](const c10::IValue& value) {
+    auto module = module_of(value, "unfuse_");
+    return unfuse(module).json();
+  });
+  library.def("inspect(Any module) -> str",
+              [](const c10::IValue& value) { return inspect(module_of(value, "inspect")).json(); });
+  library.def("auto(bool on) -> bool", [](bool on) { return automatic.exchange(on); });
+}
+
+}  // namespace
+}  // namespace tailor

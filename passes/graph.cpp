@@ -1,0 +1,107 @@
+#include "graph.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+
+namespace tailor {
+namespace {
+
+std::optional<std::string> file_and_line(const torch::jit::SourceRange& range, bool outside_torch_nn) {
+  const auto place = range.file_line_col();
+  if (!place) return std::nullopt;
+  const auto& [file, line, column] = *place;
+  if (outside_torch_nn && file.find("torch/nn/") != std::string::npos) return std::nullopt;
+  return file.substr(file.find_last_of('/') + 1) + ":" + std::to_string(line);
+}
+
+std::optional<c10::IValue> constant(const Value* value) {
+  return torch::jit::toIValue(seen(const_cast<Value*>(value)));
+}
+
+}  // namespace
+
+Value* seen(Value* value) {
+  while (value->node()->kind() == c10::prim::profile && value->node()->inputs().size() == 1)
+    value = value->node()->input();
+  return value;
+}
+
+std::vector<Node*> readers(const Value* value) {
+  std::vector<Node*> result;
+  for (const auto& use : value->uses()) {
+    if (use.user->kind() == c10::prim::profile && use.user->outputs().size() == 1) {
+      const auto further = readers(use.user->output());
+      result.insert(result.end(), further.begin(), further.end());
+    } else {
+      result.push_back(use.user);
+    }
+  }
+  return result;
+}
+
+bool is_aten(const Node* node, std::string_view name) {
+  if (!node->kind().is_aten()) return false;
+  std::string_view kind = node->kind().toUnqualString();
+  if (is_in_place(node)) kind.remove_suffix(1);
+  return kind == name;
+}
+
+bool is_in_place(const Node* node) {
+  const std::string_view kind = node->kind().toUnqualString();
+  return node->kind().is_aten() && kind.ends_with('_') && !kind.ends_with("__");
+}
+
+std::string overload(const Node* node) {
+  const auto* schema = node->maybeSchema();
+  return schema ? schema->overload_name() : "?";
+}
+
+bool is_constant_true(const Value* value) {
+  const auto ivalue = constant(value);
+  return ivalue && ivalue->isBool() && ivalue->toBool();
+}
+
+bool is_constant_false(const Value* value) {
+  const auto ivalue = constant(value);
+  return ivalue && ivalue->isBool() && !ivalue->toBool();
+}
+
+bool is_constant_one(const Value* value) {
+  const auto ivalue = constant(value);
+  return ivalue && ((ivalue->isInt() && ivalue->toInt() == 1) || (ivalue->isDouble() && ivalue->toDouble() == 1.0));
+}
+
+std::string source_line(const Node* node) {
+  std::vector<torch::jit::SourceRange> frames;
+  if (const auto stack = node->callstack())
+    for (const auto& entry : (*stack)->vec()) frames.push_back(std::get<1>(entry));
+  frames.push_back(node->sourceRange());
+  for (const bool outside_torch_nn : {true, false})
+    for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame)
+      if (auto place = file_and_line(*frame, outside_torch_nn)) return *place;
+  return "";
+}
+
+std::string describe(const Node* node) {
+  if (node->kind() == c10::prim::Return) return "the method's result";
+  std::string text = "`" + std::string(node->kind().toUnqualString()) + "`";
+  const std::string line = source_line(node);
+  return line.empty() ? text : text + " in " + line;
+}
+
+std::string attribute_path(const Value* value) {
+  const Node* node = value->node();
+  if (node->kind() != c10::prim::GetAttr) return "";
+  const Value* object = node->input();
+  const std::string& name = node->s(c10::attr::name);
+  const auto inputs = node->owningGraph()->inputs();
+  if (!inputs.empty() && object == inputs[0]) return name;
+  const std::string path = attribute_path(object);
+  return path.empty() ? "" : path + "." + name;
+}
+
+std::string name_of(const Value* value) {
+  const std::string path = attribute_path(value);
+  return path.empty() ? value->debugName() : path;
+}
+
+}  // namespace tailor

@@ -1,0 +1,51 @@
+// A few words for talking about TorchScript graphs.
+#pragma once
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tailor {
+
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+// The value itself, where `value` is what prim::profile passes on of it. The executor's graphs have one at every turn.
+Value* seen(Value* value);
+
+// The nodes that read `value`, prim::profile looked through; one that reads it twice is there twice.
+std::vector<Node*> readers(const Value* value);
+
+// `aten::mul`, or with `name` "mul" also its in-place twin `aten::mul_`.
+bool is_aten(const Node* node, std::string_view name);
+bool is_in_place(const Node* node);
+std::string overload(const Node* node);
+
+bool is_constant_true(const Value* value);
+bool is_constant_false(const Value* value);
+bool is_constant_one(const Value* value);
+
+// The user's own line, such as "net.py:31": the innermost frame that is not inside torch.nn.
+std::string source_line(const Node* node);
+
+// What a person would call the node: "`mul` in net.py:31".
+std::string describe(const Node* node);
+
+// The path of an attribute from the graph's first input: "gemm.weight"; empty for anything else.
+std::string attribute_path(const Value* value);
+
+// What a value is called where a person reads about it: its attribute's path or its own name.
+std::string name_of(const Value* value);
+
+// Visits every block of a block, itself first, those of forked graphs not among them.
+template <class Visitor>
+void for_each_block(Block* block, Visitor&& visit) {
+  visit(block);
+  for (Node* node : block->nodes())
+    for (Block* inner : node->blocks()) for_each_block(inner, visit);
+}
+
+}  // namespace tailor

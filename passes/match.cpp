@@ -1,0 +1,287 @@
+#include "match.h"
+
+#include <algorithm>
+
+namespace tailor {
+namespace {
+
+using Kind = Step::Kind;
+
+bool is_tensor(const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); }
+bool is_number(const Value* value) { return value->type()->isSubtypeOf(*c10::NumberType::get()); }
+
+// The weight of `transposed`, where that is a transposed matrix.
+Value* weight_of(Value* transposed, Node*& transpose) {
+  Node* node = seen(transposed)->node();
+  const auto is_int = [&](std::size_t input, std::initializer_list<std::int64_t> wanted) {
+    const auto value = torch::jit::toIValue(node->input(input));
+    return value && value->isInt() && std::find(wanted.begin(), wanted.end(), value->toInt()) != wanted.end();
+  };
+  const bool transposes =
+      !is_in_place(node) &&
+      (is_aten(node, "t") || is_aten(node, "numpy_T") || is_aten(node, "mT") ||
+       (is_aten(node, "transpose") && node->inputs().size() == 3 &&
+        ((is_int(1, {0, -2}) && is_int(2, {1, -1})) || (is_int(1, {1, -1}) && is_int(2, {0, -2})))));
+  if (!transposes) return nullptr;
+  transpose = node;
+  return seen(node->input(0));
+}
+
+// Whether the node is plain a + b, a * b or a / b: no alpha, no rounding mode.
+bool is_plain_arithmetic(const Node* node, Kind kind) {
+  if (!is_aten(node, to_string(kind))) return false;
+  const std::string name = overload(node);
+  if (name != "Tensor" && name != "Scalar") return false;
+  if (kind == Kind::add) return node->inputs().size() == 3 && is_constant_one(node->input(2));
+  return node->inputs().size() == 2;
+}
+
+class Matcher {
+ public:
+  Matcher(const Chain& chain, const Linear& linear) : chain_(chain) {
+    match_.chain = &chain;
+    match_.linear = linear;
+    match_.arguments.resize(chain.steps.size());
+    match_.results.resize(chain.steps.size());
+  }
+
+  std::variant<Match, Miss> run() {
+    begin();
+    int found = 0;
+    for (int i = 1; i <= chain_.last(); ++i) {
+      if (step(i).is_operand()) continue;
+      if (!find(i)) return Miss{found, reason_};
+      previous_ = i;
+      ++found;
+    }
+    in_order();
+    if (!operands_come_from_outside() || !interior_is_private()) return Miss{found, reason_};
+    return std::move(match_);
+  }
+
+ private:
+  const Step& step(int i) const { return chain_.steps[static_cast<std::size_t>(i)]; }
+  Value*& result(int i) { return match_.results[static_cast<std::size_t>(i)]; }
+  std::vector<Value*>& arguments(int i) { return match_.arguments[static_cast<std::size_t>(i)]; }
+
+  bool fail(std::string reason) {
+    if (reason_.empty()) reason_ = std::move(reason);
+    return false;
+  }
+
+  void add_part(Node* node, int done) {
+    match_.parts.push_back({node, done});
+    if (is_in_place(node)) match_.needs_uniform = true;
+  }
+
+  void begin() {
+    const Linear& linear = match_.linear;
+    for (Node* node : linear.nodes) add_part(node, node == linear.nodes.back() ? 0 : -1);
+    if (linear.nodes.size() > 1 || !is_aten(linear.nodes[0], "linear")) match_.needs_uniform = true;
+    arguments(0) = {linear.input, linear.weight, linear.bias};
+    result(0) = linear.y();
+  }
+
+  // Finds the node of step i among the readers of the result before it.
+  bool find(int i) {
+    Value* value = result(previous_);
+    for (Node* node : readers(value)) {
+      if (node->owningBlock() != value->node()->owningBlock()) continue;
+      reason_.clear();
+      if (is_step(i, node, value)) return true;
+      if (!reason_.empty()) return false;  // the right operation in a form that the rule does not take
+    }
+    return fail(wanted(i, value));
+  }
+
+  bool is_step(int i, Node* node, Value* value) {
+    switch (step(i).kind) {
+      case Kind::add:
+      case Kind::mul:
+      case Kind::div: return is_arithmetic(i, node, value);
+      case Kind::sigmoid: return is_aten(node, "sigmoid") && take(i, node);
+      case Kind::swish: return is_swish(i, node, value);
+      case Kind::batch_norm:
+      case Kind::group_norm: return is_norm(i, node, value);
+      default: return false;
+    }
+  }
+
+  bool take(int i, Node* node) {
+    add_part(node, i);
+    result(i) = node->output();
+    return true;
+  }
+
+  bool is_arithmetic(int i, Node* node, Value* value) {
+    const Step& s = step(i);
+    if (!is_aten(node, to_string(s.kind))) return false;
+    if (s.kind == Kind::mul && is_half_of_swish(node)) return false;
+    if (!is_plain_arithmetic(node, s.kind))
+      return fail(describe(node) + " has an alpha, a rounding mode or another form than a plain `" +
+                  std::string(to_string(s.kind)) + "`");
+    const int other = s.left == previous_ ? s.right : s.left;
+    const bool value_is_left = seen(node->input(0)) == value;
+    if (is_in_place(node) && !value_is_left)
+      return fail(describe(node) + " writes to another value than the rule's");
+    const bool commutes = s.kind != Kind::div;
+    if (!commutes && value_is_left != (s.left == previous_))
+      return fail(describe(node) + " has its operands in the other order");
+    return is_operand(other, node, node->input(value_is_left ? 1 : 0)) && take(i, node);
+  }
+
+  // `v * sigmoid(v)`, which belongs to another rule's swish.
+  bool is_half_of_swish(const Node* node) const {
+    for (std::size_t side = 0; side < 2; ++side) {
+      const Node* sigmoid = seen(const_cast<Value*>(node->input(side)))->node();
+      if (is_aten(sigmoid, "sigmoid") &&
+          seen(const_cast<Value*>(sigmoid->input(0))) == seen(const_cast<Value*>(node->input(1 - side))))
+        return true;
+    }
+    return false;
+  }
+
+  bool is_operand(int i, Node* node, Value* value) {
+    const Step& s = step(i);
+    if (s.is_operand()) {
+      if (s.kind == Kind::vector && !is_tensor(value))
+        return fail(std::string(s.name) + " of " + describe(node) + " is a number; the rule takes a tensor");
+      if (!is_tensor(value) && !is_number(value))
+        return fail(std::string(s.name) + " of " + describe(node) + " is neither a number nor a tensor");
+      arguments(i) = {value};
+      result(i) = value;
+      return true;
+    }
+    if (seen(value) == result(i)) return true;
+    return fail(describe(node) + " reads `" + name_of(value) + "`, the rule wants the result of " +
+                describe(result(i)->node()));
+  }
+
+  bool is_swish(int i, Node* node, Value* value) {
+    if (is_aten(node, "silu")) return take(i, node);
+    if (!is_aten(node, "sigmoid")) return false;
+    for (Node* product : readers(node->output())) {
+      if (product->owningBlock() != node->owningBlock() || !is_plain_arithmetic(product, Kind::mul)) continue;
+      const Value* left = seen(product->input(0));
+      const Value* right = seen(product->input(1));
+      if ((left == value && right == node->output()) || (left == node->output() && right == value)) {
+        add_part(node, previous_);
+        return take(i, product);
+      }
+    }
+    return false;
+  }
+
+  bool is_norm(int i, Node* node, Value* value) {
+    if (!is_aten(node, to_string(step(i).kind)) || seen(node->input(0)) != value) return false;
+    const auto inputs = node->inputs().slice(1);
+    arguments(i).assign(inputs.begin(), inputs.end());
+    return take(i, node);
+  }
+
+  std::string wanted(int i, Value* value) {
+    const auto all = readers(value);
+    std::string text = "after " + describe(value->node()) + " the rule wants " + std::string(to_string(step(i).kind));
+    if (all.empty()) return text + ", but nothing reads it";
+    const auto interesting =
+        std::find_if(all.begin(), all.end(), [](const Node* node) { return !is_shape_reader(node); });
+    const Node* found = interesting == all.end() ? all.front() : *interesting;
+    if (found->owningBlock() != value->node()->owningBlock() && found->kind() != c10::prim::Return)
+      return text + ", but " + describe(found) + " stands in another branch or loop";
+    return text + ", found " + describe(found);
+  }
+
+  static bool is_shape_reader(const Node* node) {
+    return is_aten(node, "dim") || is_aten(node, "numel") || is_aten(node, "len") ||
+           (is_aten(node, "size") && !is_in_place(node));
+  }
+
+  void in_order() {
+    std::stable_sort(match_.parts.begin(), match_.parts.end(),
+                     [](const Part& a, const Part& b) { return a.node->isBefore(b.node); });
+  }
+
+  bool is_part(const Node* node) const {
+    return std::any_of(match_.parts.begin(), match_.parts.end(), [&](const Part& p) { return p.node == node; });
+  }
+
+  bool operands_come_from_outside() {
+    for (std::size_t i = 0; i < match_.arguments.size(); ++i)
+      for (Value* argument : match_.arguments[i])
+        if (argument && is_part(seen(argument)->node()))
+          return fail("`" + name_of(argument) + "`, an operand of the rule, is computed inside it by " +
+                      describe(seen(argument)->node()));
+    return true;
+  }
+
+  // No one else may read a value that will not exist; those who read its shape are given it.
+  bool interior_is_private() {
+    for (const Part& part : match_.parts) {
+      if (part.node == match_.last()) break;
+      Value* value = part.node->output();
+      for (Node* reader : readers(value)) {
+        if (is_part(reader)) {
+          if (reads_what_was_written(part, reader)) return false;
+        } else if (is_shape_reader(reader) && part.done >= 0) {
+          match_.shape_readers.push_back({reader, value, part.done});
+        } else {
+          return fail("the result of " + describe(part.node) + " is also read by " + describe(reader));
+        }
+      }
+    }
+    return true;
+  }
+
+  // An in-place part overwrites the value that it reads: whoever reads that value later sees something else.
+  bool reads_what_was_written(const Part& part, const Node* reader) {
+    for (const Part& writer : match_.parts) {
+      if (!is_in_place(writer.node) || seen(writer.node->input(0)) != part.node->output()) continue;
+      if (writer.node != reader && writer.node->isBefore(reader)) {
+        fail(describe(writer.node) + " overwrites what " + describe(reader) + " reads");
+        return true;
+      }
+    }
+    return false;
+  }
+
+  const Chain& chain_;
+  Match match_;
+  int previous_ = 0;
+  std::string reason_;
+};
+
+}  // namespace
+
+std::vector<Linear> linears_at(Node* node) {
+  const auto inputs = node->inputs();
+  std::vector<Linear> found;
+  if (is_aten(node, "linear") && inputs.size() == 3) {
+    const bool has_bias = !inputs[2]->type()->isSubtypeOf(*c10::NoneType::get());
+    found.push_back({{node}, inputs[0], inputs[1], has_bias ? inputs[2] : nullptr, nullptr});
+  } else if (is_aten(node, "addmm") && !is_in_place(node) && inputs.size() == 5 && is_constant_one(inputs[3]) &&
+             is_constant_one(inputs[4])) {
+    Linear linear{{node}, inputs[1], nullptr, inputs[0], nullptr};
+    linear.weight = weight_of(inputs[2], linear.transpose);
+    if (linear.weight) found.push_back(linear);
+  } else if ((is_aten(node, "matmul") || is_aten(node, "mm")) && inputs.size() == 2) {
+    Linear linear{{node}, inputs[0], nullptr, nullptr, nullptr};
+    linear.weight = weight_of(inputs[1], linear.transpose);
+    if (!linear.weight) return found;
+    for (Node* sum : readers(node->output())) {
+      if (sum->owningBlock() != node->owningBlock() || !is_plain_arithmetic(sum, Kind::add)) continue;
+      const bool left = seen(sum->input(0)) == node->output();
+      Value* bias = sum->input(left ? 1 : 0);
+      if (!is_tensor(bias) || seen(bias) == node->output() || (is_in_place(sum) && !left)) continue;
+      Linear with_bias = linear;
+      with_bias.nodes.push_back(sum);
+      with_bias.bias = bias;
+      found.push_back(with_bias);
+    }
+    found.push_back(linear);
+  }
+  return found;
+}
+
+std::variant<Match, Miss> match(const Chain& chain, const Linear& linear) { return Matcher(chain, linear).run(); }
+
+}  // namespace tailor

@@ -1,0 +1,58 @@
+// Finds a chain's formula in a graph, node by node, starting from a linear. A match that fails says why.
+#pragma once
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "../ops/chain.h"
+#include "graph.h"
+
+namespace tailor {
+
+// A linear in one of its spellings: aten::linear, addmm(b, x, w.t()), x @ w.t() and x @ w.t() + b.
+struct Linear {
+  std::vector<Node*> nodes;  // the last one gives y
+  Value* input = nullptr;
+  Value* weight = nullptr;
+  Value* bias = nullptr;      // null where there is none
+  Node* transpose = nullptr;  // of the weight, where the spelling has one; it stays in the graph
+
+  Value* y() const { return nodes.back()->output(); }
+};
+
+// The ways in which `node` begins a linear, the longest first; none where it does not.
+std::vector<Linear> linears_at(Node* node);
+
+// One node of a match and how far the chain is when it has run.
+struct Part {
+  Node* node;
+  int done;  // the last step that is complete; -1 inside the linear
+};
+
+// A node that reads no more than the shape of a step's result.
+struct ShapeReader {
+  Node* node;
+  Value* value;
+  int step;
+};
+
+struct Match {
+  const Chain* chain = nullptr;
+  Linear linear;
+  std::vector<Part> parts;                        // in the order of the block; the last gives the result
+  std::vector<std::vector<Value*>> arguments;     // by step: those of the op
+  std::vector<Value*> results;                    // by step
+  std::vector<ShapeReader> shape_readers;
+  bool needs_uniform = false;  // a spelling differs from the formula in promotion or broadcasting
+
+  Node* last() const { return parts.back().node; }
+};
+
+struct Miss {
+  int steps;           // how many were found
+  std::string reason;  // why not the next
+};
+
+std::variant<Match, Miss> match(const Chain& chain, const Linear& linear);
+
+}  // namespace tailor

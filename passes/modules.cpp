@@ -1,0 +1,208 @@
+#include "modules.h"
+
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/jit/passes/inliner.h>
+
+#include <algorithm>
+#include <functional>
+#include <unordered_set>
+
+#include "graph.h"
+#include "../ops/chain.h"
+
+namespace tailor {
+namespace {
+
+using torch::jit::Function;
+using torch::jit::GraphFunction;
+using torch::jit::Module;
+
+std::shared_ptr<Graph> inlined_copy(const GraphFunction& function) {
+  auto graph = function.graph()->copy();
+  torch::jit::Inline(*graph);
+  return graph;
+}
+
+// A plan that the function has made runs the graph of before. Its executors, one per state of autocast, can only be
+// reached through that state.
+void forget_plans(GraphFunction& function) {
+  function.clear_optimized_graphs();
+  const bool cpu = at::autocast::is_autocast_enabled(at::kCPU);
+  const bool cuda = at::autocast::is_autocast_enabled(at::kCUDA);
+  for (const bool with_cpu : {false, true}) {
+    for (const bool with_cuda : {false, true}) {
+      at::autocast::set_autocast_enabled(at::kCPU, with_cpu);
+      at::autocast::set_autocast_enabled(at::kCUDA, with_cuda);
+      function.get_executor() = torch::jit::GraphExecutor(function.optimized_graph(), function.name());
+    }
+  }
+  at::autocast::set_autocast_enabled(at::kCPU, cpu);
+  at::autocast::set_autocast_enabled(at::kCUDA, cuda);
+}
+
+// The functions that a graph calls, directly.
+void for_each_call(const Block* block, const std::function<void(Function&)>& visit) {
+  for_each_block(const_cast<Block*>(block), [&](Block* inner) {
+    for (const Node* node : inner->nodes()) {
+      if (node->kind() == c10::prim::CallMethod) {
+        if (const auto type = node->input(0)->type()->cast<c10::ClassType>())
+          if (Function* method = type->findMethod(node->s(c10::attr::name))) visit(*method);
+      } else if (node->kind() == c10::prim::CallFunction) {
+        if (const auto type = node->input(0)->type()->cast<c10::FunctionType>()) visit(*type->function());
+      }
+      if (const auto forked = forked_graph(node)) for_each_call(forked->block(), visit);
+    }
+  });
+}
+
+void add_called(Function& function, std::unordered_set<const Function*>& called) {
+  auto* graph_function = torch::jit::tryToGraphFunction(function);
+  if (!graph_function) return;
+  for_each_call(graph_function->graph()->block(), [&](Function& callee) {
+    if (called.insert(&callee).second) add_called(callee, called);
+  });
+}
+
+struct Place {
+  std::string path;  // of the submodule, empty for the module itself
+  Module module;
+};
+
+void collect(const Module& module, const std::string& path, std::unordered_set<const c10::Type*>& seen_types,
+             std::vector<Place>& children_first) {
+  if (!seen_types.insert(module.type().get()).second) return;
+  for (const auto& child : module.named_children())
+    collect(child.value, path.empty() ? child.name : path + "." + child.name, seen_types, children_first);
+  children_first.push_back({path, module});
+}
+
+// One module of every class below `module`, itself last.
+std::vector<Place> one_of_every_class(const Module& module) {
+  std::unordered_set<const c10::Type*> seen_types;
+  std::vector<Place> result;
+  collect(module, "", seen_types, result);
+  return result;
+}
+
+// The method's name in a report: "forward", "encoder.forward".
+std::string full_name(const Place& place, const Function& method) {
+  return place.path.empty() ? method.name() : place.path + "." + method.name();
+}
+
+// Methods that a caller of the module runs: its own, and those of submodules that nothing calls. A submodule's forward is
+// there for its parent, whose graph has it inlined.
+template <class Visitor>
+void for_each_entry(const std::vector<Place>& places, Visitor&& visit) {
+  std::unordered_set<const Function*> called;
+  for (const Place& place : places)
+    for (Function* method : place.module.type()->methods()) add_called(*method, called);
+  const Place& top = places.back();
+  const bool is_container = top.module.type()->methods().empty();
+  for (const Place& place : places)
+    for (Function* method : place.module.type()->methods()) {
+      auto* function = torch::jit::tryToGraphFunction(*method);
+      const bool is_entry =
+          &place == &top || (!called.contains(method) && (is_container || method->name() != "forward"));
+      if (function && is_entry) visit(place, *function);
+    }
+}
+
+void append(std::vector<Site>& to, std::vector<Site> more) { to.insert(to.end(), more.begin(), more.end()); }
+
+}  // namespace
+
+std::vector<Site> fuse_function(Function& function, const PassOptions& options) {
+  auto* graph_function = torch::jit::tryToGraphFunction(function);
+  if (!graph_function) return {};
+  const auto trial = inlined_copy(*graph_function);
+  PassOptions look = options;
+  look.rewrite = false;
+  look.specimens = nullptr;
+  const auto sites = run_pass(trial, look);
+  if (std::none_of(sites.begin(), sites.end(), [](const Site& site) { return site.fused; })) return sites;
+  torch::jit::Inline(*graph_function->graph());
+  return run_pass(graph_function->graph(), options);
+}
+
+void fuse_methods(const c10::ClassTypePtr& type, const Options& options) {
+  for (Function* method : type->methods()) {
+    PassOptions pass;
+    pass.rules = options.rules;
+    fuse_function(*method, pass);
+  }
+}
+
+Report fuse(Module& module, const Options& options, std::vector<Specimen>& specimens) {
+  const auto places = one_of_every_class(module);
+  std::unordered_set<const Function*> entries;
+  for_each_entry(places, [&](const Place&, GraphFunction& function) { entries.insert(&function); });
+
+  Report report;
+  std::vector<GraphFunction*> touched;
+  for (const Place& place : places) {
+    for (Function* method : place.module.type()->methods()) {
+      PassOptions pass;
+      pass.rules = options.rules;
+      pass.method = full_name(place, *method);
+      std::vector<Specimen> taken;
+      pass.specimens = &taken;
+      auto sites = fuse_function(*method, pass);
+      for (Specimen& specimen : taken) {
+        for (Origin& origin : specimen.inputs)
+          if (!origin.attribute.empty() && !place.path.empty()) origin.attribute = place.path + "." + origin.attribute;
+        specimens.push_back(std::move(specimen));
+      }
+      if (entries.contains(method)) append(report.sites, std::move(sites));
+      if (auto* function = torch::jit::tryToGraphFunction(*method)) touched.push_back(function);
+    }
+  }
+  for (GraphFunction* function : touched) forget_plans(*function);
+  return report;
+}
+
+Report fuse(Module& module, const Options& options) {
+  std::vector<Specimen> unwanted;
+  return fuse(module, options, unwanted);
+}
+
+Report inspect(const Module& module, const Options& options) {
+  Report report;
+  for_each_entry(one_of_every_class(module), [&](const Place& place, GraphFunction& function) {
+    PassOptions pass;
+    pass.rules = options.rules;
+    pass.method = full_name(place, function);
+    pass.rewrite = false;
+    append(report.sites, run_pass(inlined_copy(function), pass));
+  });
+  return report;
+}
+
+Report unfuse(Module& module) {
+  Report report;
+  for (const Place& place : one_of_every_class(module)) {
+    for (Function* method : place.module.type()->methods()) {
+      auto* function = torch::jit::tryToGraphFunction(*method);
+      if (!function) continue;
+      unfuse_graph(function->graph(), report.sites, full_name(place, *function));
+      forget_plans(*function);
+    }
+  }
+  return report;
+}
+
+bool needs_tailor(const Module& module) {
+  for (const Place& place : one_of_every_class(module))
+    for (Function* method : place.module.type()->methods())
+      if (auto* function = torch::jit::tryToGraphFunction(*method); function && has_tailor_op(function->graph()->block()))
+        return true;
+  return false;
+}
+
+std::vector<std::string> rules() {
+  std::vector<std::string> names;
+  for (const Chain* chain : all_chains()) names.emplace_back(chain->name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace tailor

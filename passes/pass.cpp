@@ -1,0 +1,198 @@
+#include "pass.h"
+
+#include <torch/csrc/jit/passes/normalize_ops.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "match.h"
+#include "prove.h"
+#include "rewrite.h"
+
+namespace tailor {
+namespace {
+
+const c10::Symbol uniform_symbol = c10::Symbol::fromQualString("tailor::uniform");
+
+// What a site became; `proven` only where there is something to rewrite.
+struct Finding {
+  Site site;
+  std::optional<Proven> proven;
+};
+
+// The If that rewrite() made around a chain in another spelling; it holds that spelling still.
+bool is_guarded(const Node* node) {
+  return node->kind() == c10::prim::If && node->input()->node()->kind() == uniform_symbol;
+}
+
+// An in-place op returns the tensor that it has written: let those who read it afterwards read the result, so that the
+// data flow is in the values.
+void follow_in_place_results(Block* block) {
+  for (Node* node : block->nodes()) {
+    for (Block* inner : node->blocks()) follow_in_place_results(inner);
+    if (!is_in_place(node) || node->outputs().size() != 1 || node->inputs().empty()) continue;
+    Value* self = node->input(0);
+    if (!self->type()->isSubtypeOf(*c10::TensorType::get())) continue;
+    if (self->node()->kind() == c10::prim::GetAttr || self->node()->kind() == c10::prim::Param) continue;
+    self->replaceAllUsesDominatedByNodeWith(node, node->output());
+  }
+}
+
+void normalise(const std::shared_ptr<Graph>& graph) {
+  torch::jit::NormalizeOps(graph);
+  follow_in_place_results(graph->block());
+}
+
+class Search {
+ public:
+  Search(const std::shared_ptr<Graph>& graph, const PassOptions& options) : surroundings_(graph), options_(options) {
+    look(graph->block());
+  }
+
+  std::vector<Finding>& findings() { return findings_; }
+
+ private:
+  void look(Block* block) {
+    for (Node* node : block->nodes()) {
+      if (const Chain* chain = fused_chain(node)) {
+        findings_.push_back({{std::string(chain->name), options_.method, source_line(node), true, ""}, {}});
+      } else if (!claimed_.contains(node)) {
+        if (const auto linears = linears_at(node); !linears.empty()) findings_.push_back(examine(node, linears));
+      }
+      if (is_guarded(node))
+        look(node->blocks()[0]);
+      else
+        for (Block* inner : node->blocks()) look(inner);
+    }
+  }
+
+  static const Chain* fused_chain(const Node* node) {
+    static const c10::Symbol space = c10::Symbol::fromQualString("namespaces::tailor");
+    return node->kind().ns() == space ? find_chain(node->kind().toUnqualString()) : nullptr;
+  }
+
+  bool is_wanted(const Chain& chain) const {
+    const auto& rules = options_.rules;
+    return rules.empty() || std::find(rules.begin(), rules.end(), chain.name) != rules.end();
+  }
+
+  // Tries every rule, the longest first, and keeps the first that proves or the one that came nearest.
+  Finding examine(Node* node, const std::vector<Linear>& linears) {
+    Finding best{{"", options_.method, source_line(node), false, ""}, {}};
+    int nearest = 0;
+    const auto note = [&](const Chain& chain, int steps, const std::string& reason) {
+      if (steps <= nearest) return;
+      nearest = steps;
+      best.site.rule = chain.name;
+      best.site.reason = reason;
+    };
+    for (const Chain* chain : all_chains()) {
+      if (!is_wanted(*chain)) continue;
+      for (const Linear& linear : linears) {
+        auto found = match(*chain, linear);
+        if (auto* miss = std::get_if<Miss>(&found)) {
+          note(*chain, miss->steps, miss->reason);
+          continue;
+        }
+        auto& whole = std::get<Match>(found);
+        auto proof = is_free(whole) ? surroundings_.prove(whole) : std::variant<Proof, std::string>(taken());
+        if (auto* reason = std::get_if<std::string>(&proof)) {
+          note(*chain, chain->last() + 1, *reason);
+          continue;
+        }
+        for (const Part& part : whole.parts) claimed_.insert(part.node);
+        best.site.rule = chain->name;
+        best.site.fused = true;
+        best.site.reason.clear();
+        return {best.site, Proven{std::move(whole), std::get<Proof>(std::move(proof))}};
+      }
+    }
+    if (nearest == 0) best.site.reason = begins_no_rule(linears.front());
+    return best;
+  }
+
+  bool is_free(const Match& whole) const {
+    return std::none_of(whole.parts.begin(), whole.parts.end(),
+                        [&](const Part& part) { return claimed_.contains(part.node); });
+  }
+
+  static std::string taken() { return "what follows belongs to the chain of another linear"; }
+
+  static std::string begins_no_rule(const Linear& linear) {
+    for (const Node* reader : readers(linear.y()))
+      if (reader->kind() == c10::prim::Return) return "its result is returned as it is";
+    const auto all = readers(linear.y());
+    if (all.empty()) return "nothing reads its result";
+    return "its result goes to " + describe(all.front()) + ", with which no rule begins";
+  }
+
+  Surroundings surroundings_;
+  const PassOptions& options_;
+  std::vector<Finding> findings_;
+  std::unordered_set<const Node*> claimed_;
+};
+
+template <class Visitor>
+void for_each_forked_graph(Block* block, Visitor&& visit) {
+  for_each_block(block, [&](Block* inner) {
+    for (Node* node : inner->nodes())
+      if (const auto forked = forked_graph(node)) visit(forked);
+  });
+}
+
+}  // namespace
+
+std::vector<Site> run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& options) {
+  std::vector<Site> sites;
+  if (!has_linear(graph->block()) && !has_tailor_op(graph->block())) return sites;
+  normalise(graph);
+  Search search(graph, options);
+  std::vector<Proven> proven;
+  for (Finding& finding : search.findings()) {
+    sites.push_back(finding.site);
+    if (!finding.proven) continue;
+    if (options.specimens) {
+      options.specimens->push_back(take_specimen(finding.proven->match));
+      options.specimens->back().site = finding.site;
+    }
+    proven.push_back(std::move(*finding.proven));
+  }
+  if (options.rewrite) rewrite(*graph, proven);
+
+  for_each_forked_graph(graph->block(), [&](const std::shared_ptr<Graph>& forked) {
+    const auto more = run_pass(forked, options);
+    sites.insert(sites.end(), more.begin(), more.end());
+  });
+  return sites;
+}
+
+std::shared_ptr<Graph> forked_graph(const Node* node) {
+  const bool runs_graph = node->kind() == c10::prim::fork || node->kind() == c10::prim::awaitable;
+  return runs_graph && node->hasAttribute(c10::attr::Subgraph) ? node->g(c10::attr::Subgraph) : nullptr;
+}
+
+bool has_linear(const Block* block) {
+  bool found = false;
+  for_each_block(const_cast<Block*>(block), [&](Block* inner) {
+    for (const Node* node : inner->nodes()) {
+      if (is_aten(node, "linear") || is_aten(node, "addmm") || is_aten(node, "matmul") || is_aten(node, "mm"))
+        found = true;
+      if (const auto forked = forked_graph(node)) found = found || has_linear(forked->block());
+    }
+  });
+  return found;
+}
+
+bool has_tailor_op(const Block* block) {
+  static const c10::Symbol space = c10::Symbol::fromQualString("namespaces::tailor");
+  bool found = false;
+  for_each_block(const_cast<Block*>(block), [&](Block* inner) {
+    for (const Node* node : inner->nodes()) {
+      if (node->kind().ns() == space) found = true;
+      if (const auto forked = forked_graph(node)) found = found || has_tailor_op(forked->block());
+    }
+  });
+  return found;
+}
+
+}  // namespace tailor

@@ -1,0 +1,33 @@
+// The pass over one graph, whichever door it came through.
+#pragma once
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "specimen.h"
+#include "tailor/tailor.h"
+
+namespace tailor {
+
+struct PassOptions {
+  std::vector<std::string> rules;              // empty means all
+  std::string method;                          // its name in the report
+  bool rewrite = true;                         // or only look
+  std::vector<Specimen>* specimens = nullptr;  // where fused sites are to be kept
+};
+
+// Expects calls to be inlined. Returns every linear of the graph as a site.
+std::vector<Site> run_pass(const std::shared_ptr<torch::jit::Graph>& graph, const PassOptions& options);
+
+// The inverse: only ATen's ops are left. Returns whether there was anything to do.
+bool unfuse_graph(const std::shared_ptr<torch::jit::Graph>& graph, std::vector<Site>& sites, const std::string& method);
+
+bool has_linear(const torch::jit::Block* block);  // a quick look, in calls and forks too
+bool has_tailor_op(const torch::jit::Block* block);
+
+// The graph that a forked node runs, or null.
+std::shared_ptr<torch::jit::Graph> forked_graph(const torch::jit::Node* node);
+
+}  // namespace tailor

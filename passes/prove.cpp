@@ -1,0 +1,185 @@
+#include "prove.h"
+
+#include <torch/csrc/jit/runtime/operator.h>
+
+#include <algorithm>
+#include <array>
+#include <unordered_set>
+
+namespace tailor {
+namespace {
+
+using c10::Symbol;
+
+const std::unordered_set<Symbol>& quiet_kinds() {
+  static const std::unordered_set<Symbol> kinds = {
+      c10::prim::Constant,       c10::prim::GetAttr,        c10::prim::ListConstruct, c10::prim::TupleConstruct,
+      c10::prim::TupleIndex,     c10::prim::TupleUnpack,    c10::prim::profile,       c10::prim::unchecked_cast,
+      c10::prim::Uninitialized,  c10::prim::dtype,          c10::prim::device,        c10::prim::If,
+      c10::prim::Loop,           c10::aten::dim,            c10::aten::len,           c10::aten::__is__,
+      c10::aten::__isnot__,      c10::aten::__not__,        c10::prim::requires_grad, c10::aten::__and__,
+      c10::aten::__or__,         c10::aten::eq,             c10::aten::ne,            c10::aten::lt,
+      c10::aten::le,             c10::aten::gt,             c10::aten::ge};
+  return kinds;
+}
+
+// Control flow, effects and contexts that are known to leave tensors alone.
+const std::unordered_set<Symbol>& harmless_kinds() {
+  static const std::unordered_set<Symbol> kinds = {
+      c10::prim::Print,         c10::prim::RaiseException,  c10::prim::SetAttr,      c10::prim::DictConstruct,
+      c10::prim::CreateObject,  c10::prim::ListUnpack,      c10::prim::Closure,      c10::prim::Return,
+      c10::prim::isinstance,    c10::prim::unchecked_unwrap_optional};
+  return kinds;
+}
+
+bool works_on_tensors(const Node* node) {
+  const auto holds_tensor = [](const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); };
+  return std::any_of(node->inputs().begin(), node->inputs().end(), holds_tensor);
+}
+
+// Whether anybody can tell when the node runs: it may raise, write, print or take long for the user to see.
+bool is_noticeable(const Node* node) {
+  if (!quiet_kinds().contains(node->kind())) return true;
+  const bool reads_no_data = node->kind() == c10::aten::dim || node->kind() == c10::aten::len ||
+                             node->kind() == c10::aten::__is__ || node->kind() == c10::aten::__isnot__;
+  if (node->kind().is_aten() && !reads_no_data && works_on_tensors(node)) return true;
+  for (const Block* block : node->blocks())
+    for (const Node* inner : block->nodes())
+      if (is_noticeable(inner)) return true;
+  return false;
+}
+
+bool changes_a_mode(const Node* node) {
+  const std::string_view name = node->kind().toUnqualString();
+  return node->kind() == c10::prim::Enter || node->kind() == c10::prim::Exit ||
+         name.find("grad_enabled") != std::string_view::npos || name.find("autocast") != std::string_view::npos;
+}
+
+// Whether we cannot see what the node does: a call that was not inlined, Python, a fork, an op of somebody's that does
+// not say what it writes.
+bool is_opaque(const Node* node) {
+  if (quiet_kinds().contains(node->kind()) || harmless_kinds().contains(node->kind())) return false;
+  const auto* op = node->maybeOperator();
+  return op == nullptr || (!node->kind().is_aten() && !node->kind().is_prim() &&
+                           op->aliasAnalysisKind() == c10::AliasAnalysisKind::CONSERVATIVE);
+}
+
+bool writes(const Node* node) {
+  const auto* schema = node->maybeSchema();
+  return schema && schema->is_mutable();
+}
+
+std::vector<Value*> written_values(Node* node) {
+  std::vector<Value*> result;
+  const auto& arguments = node->schema().arguments();
+  for (std::size_t i = 0; i < arguments.size() && i < node->inputs().size(); ++i)
+    if (arguments[i].alias_info() && arguments[i].alias_info()->isWrite()) result.push_back(node->input(i));
+  return result;
+}
+
+// Whether `value` can be had at `node`: it is defined before, or it is an attribute, never assigned to, of an object
+// that is.
+bool is_available_at(const Value* value, const Node* node, const std::unordered_set<std::string>& assigned) {
+  const Node* producer = value->node();
+  if (producer->kind() == c10::prim::Param || node->isDominatedBy(producer)) return true;
+  return producer->kind() == c10::prim::GetAttr && !assigned.contains(producer->s(c10::attr::name)) &&
+         is_available_at(producer->input(), node, assigned);
+}
+
+}  // namespace
+
+Surroundings::Surroundings(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) { read(graph_->block()); }
+
+void Surroundings::read(Block* block) {
+  Row row;
+  row.noticeable.push_back(0);
+  for (Node* node : block->nodes()) {
+    const std::size_t index = row.nodes.size();
+    places_[node] = {block, index};
+    row.nodes.push_back(node);
+    row.noticeable.push_back(row.noticeable.back() + is_noticeable(node));
+    const auto note = [&](Node* inner) {
+      if (changes_a_mode(inner) || is_opaque(inner)) row.barriers.push_back({index, inner});
+      if (writes(inner)) row.writers.push_back({index, inner});
+      if (inner->kind() == c10::prim::SetAttr) assigned_attributes_.insert(inner->s(c10::attr::name));
+    };
+    note(node);
+    for (Block* inner : node->blocks()) {
+      read(inner);
+      const Row& below = rows_.at(inner);
+      for (const Foreign& f : below.barriers) row.barriers.push_back({index, f.node});
+      for (const Foreign& f : below.writers) row.writers.push_back({index, f.node});
+    }
+  }
+  rows_[block] = std::move(row);
+}
+
+torch::jit::AliasDb& Surroundings::aliases() {
+  if (!aliases_) aliases_ = std::make_unique<torch::jit::AliasDb>(graph_);
+  return *aliases_;
+}
+
+std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
+  const Row& row = rows_.at(match.last()->owningBlock());
+  Proof proof;
+  bool norm_is_done = false;
+  for (std::size_t i = 0; i + 1 < match.parts.size(); ++i) {
+    const Part& part = match.parts[i];
+    norm_is_done = norm_is_done || is_aten(part.node, "batch_norm") || is_aten(part.node, "group_norm");
+    const std::size_t begin = places_.at(part.node).index + 1;
+    const std::size_t end = places_.at(match.parts[i + 1].node).index;
+    Gap gap{i, false, {}};
+
+    const auto in_gap = [&](const Foreign& f) { return f.index >= begin && f.index < end; };
+    const auto first_after = [&](const std::vector<Foreign>& all) {
+      return std::lower_bound(all.begin(), all.end(), begin, [](const Foreign& f, std::size_t b) { return f.index < b; });
+    };
+    const auto barrier = first_after(row.barriers);
+    if (barrier != row.barriers.end() && in_gap(*barrier))
+      return describe(barrier->node) + " stands inside the chain and " +
+             (changes_a_mode(barrier->node) ? "changes the mode in which it runs" : "may do anything");
+
+    const bool noticeable = row.noticeable[end] > row.noticeable[begin];
+    if (noticeable && norm_is_done) {
+      const auto it = std::find_if(row.nodes.begin() + static_cast<std::ptrdiff_t>(begin), row.nodes.end(), is_noticeable);
+      return describe(*it) + " stands between the norm and " + describe(match.parts[i + 1].node) +
+             ", so that the norm's statistics or error would come too late";
+    }
+    if (noticeable && part.done < 0)
+      return describe(row.nodes[begin]) + " stands between the product and its bias";
+    const auto reads_shape = [&](const ShapeReader& reader) { return reader.value == part.node->output(); };
+    gap.check = noticeable || std::any_of(match.shape_readers.begin(), match.shape_readers.end(), reads_shape);
+
+    for (auto writer = first_after(row.writers); writer != row.writers.end() && in_gap(*writer); ++writer)
+      if (std::string reason = prove_writer(match, part, writer->node, gap); !reason.empty()) return reason;
+    if (!gap.written.empty() && match.needs_uniform)
+      return "what stands after " + describe(part.node) + " may write to an operand, and the chain is not spelled as "
+             "plain calls";
+    if (gap.check || !gap.written.empty()) proof.gaps.push_back(std::move(gap));
+  }
+  return proof;
+}
+
+// Whether a foreign node after `part` can harm what the parts so far have read. Collects the tensors that it writes and
+// that only a look at the storages, at run time, can tell from the operands.
+std::string Surroundings::prove_writer(const Match& match, const Part& part, Node* writer, Gap& gap) {
+  torch::jit::ValueSet read;
+  for (int step = 0; step <= part.done; ++step)
+    for (Value* argument : match.arguments[static_cast<std::size_t>(step)])
+      if (argument && argument->type()->isSubtypeOf(*c10::OptionalType::ofTensor())) read.insert(argument);
+  if (!aliases().writesToAlias(writer, read)) return "";
+
+  for (Value* written : written_values(writer)) {
+    const std::string path = attribute_path(written);
+    for (const Value* operand : read)
+      if (seen(written) == operand || (!path.empty() && path == attribute_path(operand)))
+        return describe(writer) + " writes to `" + name_of(operand) + "`, which the chain has read";
+    const bool is_tensor = written->type()->isSubtypeOf(*c10::TensorType::get());
+    if (!is_tensor || !is_available_at(written, part.node, assigned_attributes_))
+      return describe(writer) + " may write to an operand of the chain";
+    gap.written.push_back(written);
+  }
+  return "";
+}
+
+}  // namespace tailor

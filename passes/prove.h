@@ -1,0 +1,64 @@
+// Decides whether a match may become one op that stands where its last node stands, and what must be asked on the way.
+//
+// Between the chain's parts stand foreign nodes: the checks of the norm's module, its batch counter, whatever the author
+// put there. The op reads its operands later than the parts did and raises later than they did, so
+//   - a foreign node that may write to an operand is refused, or the operand is held as it was (tailor::unwritten),
+//   - before foreign nodes that may raise or have an effect, the parts so far are checked (tailor::check).
+#pragma once
+#include <torch/csrc/jit/ir/alias_analysis.h>
+
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "match.h"
+
+namespace tailor {
+
+// What the rewriter inserts right after a part.
+struct Gap {
+  std::size_t part;             // index into Match::parts
+  bool check = false;           // raise what the parts so far raise, and learn the shape
+  std::vector<Value*> written;  // tensors that foreign nodes before the next part write to
+};
+
+struct Proof {
+  std::vector<Gap> gaps;
+};
+
+// What all proofs over one graph share. Made before anything is rewritten; each node is looked at once.
+class Surroundings {
+ public:
+  explicit Surroundings(std::shared_ptr<Graph> graph);
+
+  // The reason against, or the proof.
+  std::variant<Proof, std::string> prove(const Match& match);
+
+ private:
+  struct Place {
+    const Block* block;
+    std::size_t index;
+  };
+  struct Foreign {
+    std::size_t index;  // in the row
+    Node* node;  // the node there, or one within its blocks
+  };
+  struct Row {                           // of one block
+    std::vector<std::size_t> noticeable;  // [i]: how many of the first i nodes can be noticed
+    std::vector<Node*> nodes;
+    std::vector<Foreign> writers;
+    std::vector<Foreign> barriers;  // nodes that nothing may be moved across
+  };
+
+  void read(Block* block);
+  std::string prove_writer(const Match& match, const Part& part, Node* writer, Gap& gap);
+  torch::jit::AliasDb& aliases();
+
+  std::shared_ptr<Graph> graph_;
+  std::unordered_map<const Node*, Place> places_;
+  std::unordered_map<const Block*, Row> rows_;
+  std::unordered_set<std::string> assigned_attributes_;
+  std::unique_ptr<torch::jit::AliasDb> aliases_;  // built when first asked: most graphs have no writer
+};
+
+}  // namespace tailor

@@ -1,0 +1,254 @@
+#include "rewrite.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <unordered_map>
+
+namespace tailor {
+namespace {
+
+using c10::Symbol;
+using torch::jit::WithInsertPoint;
+
+Node* insert(Graph& graph, Symbol kind, c10::ArrayRef<Value*> inputs, std::size_t outputs, const Node* like) {
+  Node* node = graph.insertNode(graph.create(kind, inputs, outputs));
+  node->copyMetadata(const_cast<Node*>(like));
+  return node;
+}
+
+Value* insert_list(Graph& graph, const c10::TypePtr& element, c10::ArrayRef<Value*> values, const Node* like) {
+  Node* node = graph.insertNode(graph.createList(element, values));
+  node->copyMetadata(const_cast<Node*>(like));
+  return node->output();
+}
+
+// The op's arguments in the order of its schema. A norm whose training is a constant false takes the overload that
+// writes nothing.
+std::vector<Value*> op_arguments(const Chain& chain, const std::vector<std::vector<Value*>>& by_step, Value* none) {
+  std::vector<Value*> result;
+  for (std::size_t i = 0; i < by_step.size(); ++i) {
+    const auto& arguments = by_step[i];
+    const bool inference = chain.steps[i].kind == Step::Kind::batch_norm && is_constant_false(arguments[4]);
+    for (std::size_t a = 0; a < arguments.size(); ++a) {
+      if (inference && (a == 4 || a == 5)) continue;  // training and momentum
+      result.push_back(arguments[a] ? arguments[a] : none);
+    }
+  }
+  return result;
+}
+
+// Results of chains that are rewritten already, where others read them.
+using Replaced = std::unordered_map<Value*, Value*>;
+
+class Rewriter {
+ public:
+  Rewriter(Graph& graph, const Proven& proven, Replaced& replaced)
+      : graph_(graph), match_(proven.match), proof_(proven.proof), replaced_(replaced) {
+    for (const auto& step : match_.arguments) {
+      arguments_.emplace_back();
+      for (Value* argument : step) arguments_.back().push_back(argument ? current(argument) : nullptr);
+    }
+  }
+
+  void run() {
+    for (const Gap& gap : proof_.gaps) fill(gap);
+    Value* result = put_op();
+    Value* old = match_.last()->output();
+    result->setType(old->type());
+    old->replaceAllUsesWith(result);
+    result->copyMetadata(old);
+    replaced_[old] = result;
+  }
+
+ private:
+  Value* current(Value* value) const {
+    const auto found = replaced_.find(seen(value));
+    return found == replaced_.end() ? value : found->second;
+  }
+
+  void fill(const Gap& gap) {
+    const Part& part = match_.parts[gap.part];
+    const WithInsertPoint here(part.node->next());
+    if (!gap.written.empty()) hold_unwritten(part, gap.written);
+    if (gap.check) put_check(part);
+  }
+
+  // Clones what `value` is made of, where that is not there yet: attributes of attributes.
+  Value* value_at(Value* value, Node* place) {
+    Node* producer = value->node();
+    if (producer->kind() == c10::prim::Param || place->isDominatedBy(producer)) return value;
+    Value* object = value_at(producer->input(), place);
+    return graph_.insertNode(graph_.createClone(producer, [&](Value*) { return object; }))->output();
+  }
+
+  void hold_unwritten(const Part& part, const std::vector<Value*>& written) {
+    std::vector<Value*> targets;
+    for (Value* value : written) targets.push_back(value_at(current(value), part.node));
+    Value* list = insert_list(graph_, c10::TensorType::get(), targets, part.node);
+    for (int step = 0; step <= part.done; ++step) {
+      for (Value*& argument : arguments_[static_cast<std::size_t>(step)]) {
+        if (!argument || !argument->type()->isSubtypeOf(*c10::OptionalType::ofTensor()) ||
+            argument->type()->isSubtypeOf(*c10::NoneType::get()))
+          continue;
+        static const Symbol unwritten = Symbol::fromQualString("tailor::unwritten");
+        Value* held = insert(graph_, unwritten, {argument, list}, 1, part.node)->output();
+        held->setType(argument->type()->isSubtypeOf(*c10::TensorType::get()) ? c10::TypePtr(c10::TensorType::get())
+                                                                           : c10::OptionalType::ofTensor());
+        argument = held;
+      }
+    }
+  }
+
+  // The vectors and scalars of steps 1 to `last` as a list, None for numbers.
+  Value* operand_list(int last) {
+    std::vector<Value*> operands;
+    for (int step = 1; step <= last; ++step) {
+      if (!match_.chain->steps[static_cast<std::size_t>(step)].is_operand()) continue;
+      Value* operand = arguments_[static_cast<std::size_t>(step)][0];
+      operands.push_back(operand->type()->isSubtypeOf(*c10::TensorType::get()) ? operand : none());
+    }
+    return insert_list(graph_, c10::OptionalType::ofTensor(), operands, match_.parts[0].node);
+  }
+
+  void put_check(const Part& part) {
+    auto& linear = arguments_[0];
+    Value* bias = linear[2] ? linear[2] : none();
+    Value* operands = operand_list(part.done);
+    Value* chain = graph_.insertConstant(std::string(match_.chain->name));
+    Value* last = graph_.insertConstant(static_cast<std::int64_t>(part.done));
+    static const Symbol check = Symbol::fromQualString("tailor::check");
+    Node* node = insert(graph_, check, {linear[0], linear[1], bias, operands, chain, last}, 2, part.node);
+    node->output(0)->setType(c10::TensorType::get());
+    node->output(1)->setType(c10::TensorType::get());
+    linear[0] = node->output(0);
+    for (const ShapeReader& reader : match_.shape_readers) {
+      if (reader.value != part.node->output()) continue;
+      for (std::size_t i = 0; i < reader.node->inputs().size(); ++i)
+        if (seen(reader.node->input(i)) == reader.value) reader.node->replaceInput(i, node->output(1));
+    }
+  }
+
+  Value* none() { return graph_.insertConstant(c10::IValue()); }
+
+  Value* insert_op() {
+    const auto inputs = op_arguments(*match_.chain, arguments_, none());
+    Value* result = insert(graph_, op_symbol(*match_.chain), inputs, 1, match_.linear.nodes[0])->output();
+    result->node()->getOperator();  // throws here, where the caller sees it, if the arguments fit no schema
+    return result;
+  }
+
+  Value* put_op() {
+    const WithInsertPoint here(match_.last());
+    if (!match_.needs_uniform) return insert_op();
+
+    auto& linear = arguments_[0];
+    Value* bias = linear[2] ? linear[2] : none();
+    static const Symbol uniform = Symbol::fromQualString("tailor::uniform");
+    Node* condition = insert(graph_, uniform, {linear[0], linear[1], bias, operand_list(match_.chain->last())}, 1,
+                             match_.linear.nodes[0]);
+    condition->output()->setType(c10::BoolType::get());
+    Node* choice = insert(graph_, c10::prim::If, {condition->output()}, 1, match_.last());
+    Block* fused = choice->addBlock();
+    Block* as_written = choice->addBlock();
+    {
+      const WithInsertPoint inside(fused);
+      fused->registerOutput(insert_op());
+    }
+    std::unordered_map<Value*, Value*> clones;
+    for (const Part& part : match_.parts) {
+      Node* clone = as_written->appendNode(graph_.createClone(part.node, [&](Value* value) {
+        const auto found = clones.find(seen(value));
+        return found == clones.end() ? value : found->second;
+      }));
+      clones[part.node->output()] = clone->output();
+    }
+    as_written->registerOutput(clones.at(match_.last()->output()));
+    return choice->output();
+  }
+
+  Graph& graph_;
+  const Match& match_;
+  const Proof& proof_;
+  Replaced& replaced_;
+  std::vector<std::vector<Value*>> arguments_;  // the match's, as the gaps pass them on
+};
+
+void destroy_profiles(Value* value) {
+  const auto uses = value->uses();
+  for (const auto& use : uses) {
+    if (use.user->kind() != c10::prim::profile) continue;
+    destroy_profiles(use.user->output());
+    use.user->destroy();
+  }
+}
+
+}  // namespace
+
+void rewrite(Graph& graph, const std::vector<Proven>& all) {
+  Replaced replaced;
+  for (const Proven& proven : all) Rewriter(graph, proven, replaced).run();
+  // Now that no match names their values any more. Left to dead-code elimination, a dead aten::batch_norm would survive
+  // and write its statistics a second time.
+  for (auto proven = all.rbegin(); proven != all.rend(); ++proven) {
+    const auto& parts = proven->match.parts;
+    for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+      destroy_profiles(part->node->output());
+      part->node->destroy();
+    }
+  }
+}
+
+Specimen take_specimen(const Match& match) {
+  Specimen specimen;
+  specimen.before = std::make_shared<Graph>();
+  specimen.after = std::make_shared<Graph>();
+  Graph& before = *specimen.before;
+  Graph& after = *specimen.after;
+  std::unordered_map<Value*, Value*> in_before;
+  std::unordered_map<Value*, Value*> in_after;
+  std::vector<std::vector<Value*>> arguments = match.arguments;
+
+  for (std::size_t step = 0; step < arguments.size(); ++step) {
+    for (Value*& argument : arguments[step]) {
+      if (!argument) continue;
+      Value* value = seen(argument);
+      if (!in_after.contains(value)) {
+        const auto constant = torch::jit::toIValue(value);
+        if (constant && !constant->isTensor()) {
+          in_before[value] = before.insertConstant(*constant);
+          in_after[value] = after.insertConstant(*constant);
+        } else {
+          in_before[value] = before.addInput()->setType(value->type());
+          in_after[value] = after.addInput()->setType(value->type());
+          specimen.inputs.push_back({"", attribute_path(value), constant});
+        }
+      }
+      argument = in_after.at(value);
+    }
+  }
+
+  const auto copy = [&](Node* node) {
+    Node* clone = before.insertNode(before.createClone(node, [&](Value* value) {
+      const auto found = in_before.find(seen(value));
+      if (found != in_before.end()) return found->second;
+      const auto constant = torch::jit::toIValue(seen(value));
+      TORCH_CHECK(constant, "an input of ", describe(node), " is neither the chain's nor a constant");
+      return in_before[seen(value)] = before.insertConstant(*constant);
+    }));
+    in_before[node->output()] = clone->output();
+  };
+  if (match.linear.transpose) copy(match.linear.transpose);
+  for (const Part& part : match.parts) copy(part.node);
+  before.registerOutput(in_before.at(match.last()->output()));
+
+  const auto inputs = op_arguments(*match.chain, arguments, after.insertConstant(c10::IValue()));
+  Node* op = insert(after, op_symbol(*match.chain), inputs, 1, match.linear.nodes[0]);
+  after.registerOutput(op->output());
+  const auto& schema = op->schema();
+  for (std::size_t i = 0; i < specimen.inputs.size(); ++i)
+    for (const auto& use : after.inputs()[i]->uses())
+      if (specimen.inputs[i].argument.empty()) specimen.inputs[i].argument = schema.arguments()[use.offset].name();
+  return specimen;
+}
+
+}  // namespace tailor

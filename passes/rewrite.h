@@ -1,0 +1,25 @@
+// Replaces a proven match by the fused op.
+#pragma once
+#include "prove.h"
+#include "specimen.h"
+
+namespace tailor {
+
+inline c10::Symbol op_symbol(const Chain& chain) {
+  return c10::Symbol::fromQualString("tailor::" + std::string(chain.name));
+}
+
+struct Proven {
+  Match match;
+  Proof proof;
+};
+
+// Puts each op where its chain's last part stood and destroys the parts. A match that needs_uniform becomes
+//
+//   if tailor::uniform(…): the op    else: the parts as they were
+void rewrite(Graph& graph, const std::vector<Proven>& all);
+
+// The site taken out, before it is rewritten.
+Specimen take_specimen(const Match& match);
+
+}  // namespace tailor

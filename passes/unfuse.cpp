@@ -1,0 +1,230 @@
+// Gives a graph back without Tailor's ops: each becomes its formula's ATen calls, and what stood guard for it goes.
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <unordered_map>
+
+#include "match.h"
+#include "pass.h"
+#include "rewrite.h"
+
+namespace tailor {
+namespace {
+
+using c10::Symbol;
+using Kind = Step::Kind;
+using torch::jit::WithInsertPoint;
+
+bool is_tailor(const Node* node, std::string_view name) {
+  static const Symbol space = Symbol::fromQualString("namespaces::tailor");
+  return node->kind().ns() == space && name == node->kind().toUnqualString();
+}
+
+const Chain* chain_of(const Node* node) {
+  static const Symbol space = Symbol::fromQualString("namespaces::tailor");
+  return node->kind().ns() == space ? find_chain(node->kind().toUnqualString()) : nullptr;
+}
+
+// Writes the chain's ATen calls before `op`.
+class Author {
+ public:
+  Author(Graph& graph, const Chain& chain, Node* op) : graph_(graph), chain_(chain), op_(op) {}
+
+  std::vector<Part> write() {
+    const WithInsertPoint here(op_);
+    std::vector<Value*> results;
+    const auto result = [&](int i) { return results[static_cast<std::size_t>(i)]; };
+    for (int i = 0; i <= chain_.last(); ++i) {
+      const Step& step = chain_.steps[static_cast<std::size_t>(i)];
+      switch (step.kind) {
+        case Kind::linear: results.push_back(put(c10::aten::linear, take(3), i)); break;
+        case Kind::vector:
+        case Kind::scalar: results.push_back(take(1)[0]); break;
+        case Kind::add:
+          results.push_back(put(c10::aten::add, {result(step.left), result(step.right), constant(1)}, i));
+          break;
+        case Kind::mul: results.push_back(put(c10::aten::mul, {result(step.left), result(step.right)}, i)); break;
+        case Kind::div: results.push_back(put(c10::aten::div, {result(step.left), result(step.right)}, i)); break;
+        case Kind::sigmoid: results.push_back(put(c10::aten::sigmoid, {result(step.left)}, i)); break;
+        case Kind::swish: {
+          // Not aten::silu, which refuses integers that this takes.
+          Value* gate = put(c10::aten::sigmoid, {result(step.left)}, step.left);
+          results.push_back(put(c10::aten::mul, {result(step.left), gate}, i));
+          break;
+        }
+        case Kind::batch_norm: results.push_back(put(c10::aten::batch_norm, batch_norm(result(step.left)), i)); break;
+        case Kind::group_norm: {
+          auto inputs = take(5);  // num_groups, weight, bias, eps, cudnn_enabled
+          inputs.insert(inputs.begin(), result(step.left));
+          results.push_back(put(c10::aten::group_norm, inputs, i));
+          break;
+        }
+      }
+    }
+    return std::move(parts_);
+  }
+
+ private:
+  // At the top, so that whatever uses it can be moved.
+  Value* constant(const c10::IValue& value) {
+    const WithInsertPoint top(graph_.block()->nodes().front());
+    return graph_.insertConstant(value);
+  }
+
+  std::vector<Value*> take(std::size_t count) {
+    const auto inputs = op_->inputs().slice(next_, count);
+    next_ += count;
+    return inputs.vec();
+  }
+
+  std::vector<Value*> batch_norm(Value* value) {
+    std::vector<Value*> inputs = take(4);
+    inputs.insert(inputs.begin(), value);
+    const bool inference = op_->schema().overload_name().rfind("inference", 0) == 0;
+    const std::vector<Value*> mode =
+        inference ? std::vector<Value*>{constant(false), constant(0.0)} : take(2);  // training, momentum
+    const std::vector<Value*> rest = take(2);                                       // eps, cudnn_enabled
+    inputs.insert(inputs.end(), mode.begin(), mode.end());
+    inputs.insert(inputs.end(), rest.begin(), rest.end());
+    return inputs;
+  }
+
+  Value* put(Symbol kind, const std::vector<Value*>& inputs, int done) {
+    Node* node = graph_.insertNode(graph_.create(kind, inputs));
+    node->copyMetadata(op_);
+    parts_.push_back({node, done});
+    return node->output();
+  }
+
+  Graph& graph_;
+  const Chain& chain_;
+  Node* op_;
+  std::size_t next_ = 0;
+  std::vector<Part> parts_;
+};
+
+// The checks whose input the chain passes on, the first in the graph first.
+std::vector<Node*> checks_before(Value* input) {
+  std::vector<Node*> checks;
+  for (Node* node = input->node(); is_tailor(node, "check"); node = node->input(0)->node()) checks.push_back(node);
+  return {checks.rbegin(), checks.rend()};
+}
+
+void destroy_if_unused(Node* node) {
+  if (node->hasUses()) return;
+  const auto inputs = node->inputs().vec();
+  node->destroy();
+  for (Value* input : inputs)
+    if (input->node()->kind() == c10::prim::ListConstruct && !input->hasUses()) destroy_if_unused(input->node());
+}
+
+// Moves the parts to where the checks say that they stood, and gives shape readers the values themselves.
+void undo_checks(const std::vector<Part>& parts, const std::vector<Node*>& checks) {
+  for (Node* check : checks) {
+    const auto last = torch::jit::toIValue(check->input(5))->toInt();
+    Value* value = nullptr;
+    for (const Part& part : parts) {
+      if (part.done > last) break;
+      if (check->isBefore(part.node)) part.node->moveBefore(check);
+      if (part.done == last && !value) value = part.node->output();
+    }
+    check->output(0)->replaceAllUsesWith(check->input(0));
+    if (value) check->output(1)->replaceAllUsesWith(value);
+    destroy_if_unused(check);
+  }
+}
+
+// A value that was held against writes is read again where the author read it.
+void undo_unwritten(Block* block) {
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    Node* node = *it++;
+    for (Block* inner : node->blocks()) undo_unwritten(inner);
+    if (!is_tailor(node, "unwritten")) continue;
+    node->output()->replaceAllUsesWith(node->input(0));
+    destroy_if_unused(node);
+  }
+}
+
+// The parts of the chain as its author spelled it, moved out of the If that rewrite() made.
+std::vector<Part> take_spelling(Node* choice, const Chain& chain) {
+  Block* as_written = choice->blocks()[1];
+  std::vector<Node*> nodes(as_written->nodes().begin(), as_written->nodes().end());
+  Value* result = as_written->outputs()[0];
+  for (Node* node : nodes) node->moveBefore(choice);
+  choice->output()->replaceAllUsesWith(result);
+  for (Node* node : nodes)
+    for (const Linear& linear : linears_at(node)) {
+      auto found = match(chain, linear);
+      if (auto* whole = std::get_if<Match>(&found); whole && whole->last()->output() == result) return whole->parts;
+    }
+  return {};
+}
+
+class Unfuser {
+ public:
+  Unfuser(Graph& graph, std::vector<Site>& sites, const std::string& method)
+      : graph_(graph), sites_(sites), method_(method) {}
+
+  void run(Block* block) {
+    for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+      Node* node = *it++;
+      if (node->kind() == c10::prim::If && is_tailor(node->input()->node(), "uniform")) {
+        undo_choice(node);
+        continue;
+      }
+      if (const Chain* chain = chain_of(node)) undo_op(node, *chain);
+      else
+        for (Block* inner : node->blocks()) run(inner);
+    }
+  }
+
+ private:
+  void note(const Chain& chain, const Node* node) {
+    sites_.push_back({std::string(chain.name), method_, source_line(node), false, "unfused"});
+  }
+
+  void undo_op(Node* op, const Chain& chain) {
+    note(chain, op);
+    const auto checks = checks_before(op->input(0));
+    const auto parts = Author(graph_, chain, op).write();
+    Value* result = parts.back().node->output();
+    result->copyMetadata(op->output());
+    result->setType(op->output()->type());
+    op->output()->replaceAllUsesWith(result);
+    op->destroy();
+    undo_checks(parts, checks);
+  }
+
+  void undo_choice(Node* choice) {
+    Node* uniform = choice->input()->node();
+    const auto checks = checks_before(uniform->input(0));
+    for (Node* node : choice->blocks()[0]->nodes()) {
+      const Chain* chain = chain_of(node);
+      if (!chain) continue;
+      note(*chain, node);
+      const auto parts = take_spelling(choice, *chain);
+      choice->destroy();
+      destroy_if_unused(uniform);
+      undo_checks(parts, checks);
+      return;
+    }
+  }
+
+  Graph& graph_;
+  std::vector<Site>& sites_;
+  const std::string& method_;
+};
+
+}  // namespace
+
+bool unfuse_graph(const std::shared_ptr<Graph>& graph, std::vector<Site>& sites, const std::string& method) {
+  if (!has_tailor_op(graph->block())) return false;
+  undo_unwritten(graph->block());
+  Unfuser(*graph, sites, method).run(graph->block());
+  for_each_block(graph->block(), [&](Block* block) {
+    for (Node* node : block->nodes())
+      if (const auto forked = forked_graph(node)) unfuse_graph(forked, sites, method);
+  });
+  return true;
+}
+
+}  // namespace tailor

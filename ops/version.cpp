@@ -19,9 +19,10 @@ std::string read_version(std::string_view description) {
 
 // torch keeps no binary interface between versions: what follows may be a crash, so this is said before it.
 const bool reported = [] {
-  if (running_with_torch() != built_with_torch())
+  if (running_with_torch() != built_with_torch()) {
     TORCH_WARN("Tailor ", version(), " was built with torch ", built_with_torch(), " and is running with torch ",
                running_with_torch(), ". Build it with the torch that it runs with.");
+  }
   return true;
 }();
 

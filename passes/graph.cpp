@@ -6,7 +6,9 @@ namespace tailor {
 namespace {
 
 std::optional<std::string> file_and_line(const torch::jit::SourceRange& range, bool outside_torch_nn) {
-  const auto place = range.file_line_col();
+  // A loaded file's code is generated; the file remembers what from.
+  const auto original = range.findSourceRangeThatGenerated();
+  const auto place = (original ? *original : range).file_line_col();
   if (!place) return std::nullopt;
   const auto& [file, line, column] = *place;
   if (outside_torch_nn && file.find("torch/nn/") != std::string::npos) return std::nullopt;
@@ -55,9 +57,14 @@ std::string overload(const Node* node) {
   return schema ? schema->overload_name() : "?";
 }
 
-bool is_constant_true(const Value* value) {
-  const auto ivalue = constant(value);
-  return ivalue && ivalue->isBool() && ivalue->toBool();
+bool is_tailor(const Node* node, std::string_view name) {
+  static const c10::Symbol space = c10::Symbol::fromQualString("namespaces::tailor");
+  return node->kind().ns() == space && name == node->kind().toUnqualString();
+}
+
+const Chain* fused_chain(const Node* node) {
+  const Chain* chain = find_chain(node->kind().toUnqualString());
+  return chain && is_tailor(node, chain->name) ? chain : nullptr;
 }
 
 bool is_constant_false(const Value* value) {
@@ -83,6 +90,9 @@ std::string source_line(const Node* node) {
 
 std::string describe(const Node* node) {
   if (node->kind() == c10::prim::Return) return "the method's result";
+  // What guards a chain that is fused already stands for the chain's first part.
+  if ((is_tailor(node, "check") || is_tailor(node, "unwritten")) && node->outputs()[0]->hasUses())
+    return describe(node->outputs()[0]->uses()[0].user);
   std::string text = "`" + std::string(node->kind().toUnqualString()) + "`";
   const std::string line = source_line(node);
   return line.empty() ? text : text + " in " + line;

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "../ops/chain.h"
+
 namespace tailor {
 
 using torch::jit::Block;
@@ -24,9 +26,12 @@ bool is_aten(const Node* node, std::string_view name);
 bool is_in_place(const Node* node);
 std::string overload(const Node* node);
 
-bool is_constant_true(const Value* value);
 bool is_constant_false(const Value* value);
 bool is_constant_one(const Value* value);
+
+// Whether the node is the named op of ours, and the chain that it runs if it is a fused op, else null.
+bool is_tailor(const Node* node, std::string_view name);
+const Chain* fused_chain(const Node* node);
 
 // The user's own line, such as "net.py:31": the innermost frame that is not inside torch.nn.
 std::string source_line(const Node* node);

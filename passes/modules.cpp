@@ -8,7 +8,6 @@
 #include <unordered_set>
 
 #include "graph.h"
-#include "../ops/chain.h"
 
 namespace tailor {
 namespace {

@@ -1,5 +1,6 @@
 #include "pass.h"
 
+#include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/normalize_ops.h>
 
 #include <algorithm>
@@ -12,8 +13,6 @@
 namespace tailor {
 namespace {
 
-const c10::Symbol uniform_symbol = c10::Symbol::fromQualString("tailor::uniform");
-
 // What a site became; `proven` only where there is something to rewrite.
 struct Finding {
   Site site;
@@ -22,7 +21,7 @@ struct Finding {
 
 // The If that rewrite() made around a chain in another spelling; it holds that spelling still.
 bool is_guarded(const Node* node) {
-  return node->kind() == c10::prim::If && node->input()->node()->kind() == uniform_symbol;
+  return node->kind() == c10::prim::If && is_tailor(node->input()->node(), "uniform");
 }
 
 // An in-place op returns the tensor that it has written: let those who read it afterwards read the result, so that the
@@ -38,8 +37,9 @@ void follow_in_place_results(Block* block) {
   }
 }
 
-void normalise(const std::shared_ptr<Graph>& graph) {
+void normalise(std::shared_ptr<Graph> graph) {
   torch::jit::NormalizeOps(graph);
+  torch::jit::ConstantPropagationImmutableTypes(graph);  // torch.nn asks `if inplace` of constants
   follow_in_place_results(graph->block());
 }
 
@@ -64,11 +64,6 @@ class Search {
       else
         for (Block* inner : node->blocks()) look(inner);
     }
-  }
-
-  static const Chain* fused_chain(const Node* node) {
-    static const c10::Symbol space = c10::Symbol::fromQualString("namespaces::tailor");
-    return node->kind().ns() == space ? find_chain(node->kind().toUnqualString()) : nullptr;
   }
 
   bool is_wanted(const Chain& chain) const {
@@ -157,7 +152,10 @@ std::vector<Site> run_pass(const std::shared_ptr<Graph>& graph, const PassOption
     }
     proven.push_back(std::move(*finding.proven));
   }
-  if (options.rewrite) rewrite(*graph, proven);
+  if (options.rewrite) {
+    rewrite(*graph, proven);
+    settle_after_freezing(*graph);
+  }
 
   for_each_forked_graph(graph->block(), [&](const std::shared_ptr<Graph>& forked) {
     const auto more = run_pass(forked, options);

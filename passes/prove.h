@@ -26,6 +26,9 @@ struct Proof {
   std::vector<Gap> gaps;
 };
 
+// Whether the node writes to a tensor, or does things that cannot be seen.
+bool may_write(const Node* node);
+
 // What all proofs over one graph share. Made before anything is rewritten; each node is looked at once.
 class Surroundings {
  public:

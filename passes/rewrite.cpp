@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <unordered_map>
+#include <unordered_set>
 
 namespace tailor {
 namespace {
@@ -155,13 +156,18 @@ class Rewriter {
       fused->registerOutput(insert_op());
     }
     std::unordered_map<Value*, Value*> clones;
-    for (const Part& part : match_.parts) {
-      Node* clone = as_written->appendNode(graph_.createClone(part.node, [&](Value* value) {
+    for (std::size_t step = 0; step < arguments_.size(); ++step)
+      for (std::size_t a = 0; a < arguments_[step].size(); ++a)
+        if (Value* argument = match_.arguments[step][a]) clones[current(seen(argument))] = arguments_[step][a];
+    const auto clone = [&](Node* node) {
+      Node* copy = as_written->appendNode(graph_.createClone(node, [&](Value* value) {
         const auto found = clones.find(seen(value));
         return found == clones.end() ? value : found->second;
       }));
-      clones[part.node->output()] = clone->output();
-    }
+      clones[node->output()] = copy->output();
+    };
+    if (match_.linear.transpose) clone(match_.linear.transpose);  // of the weight as it was held
+    for (const Part& part : match_.parts) clone(part.node);
     as_written->registerOutput(clones.at(match_.last()->output()));
     return choice->output();
   }
@@ -189,13 +195,68 @@ void rewrite(Graph& graph, const std::vector<Proven>& all) {
   for (const Proven& proven : all) Rewriter(graph, proven, replaced).run();
   // Now that no match names their values any more. Left to dead-code elimination, a dead aten::batch_norm would survive
   // and write its statistics a second time.
+  std::unordered_set<Node*> transposes;  // chains that share a weight share its transpose
   for (auto proven = all.rbegin(); proven != all.rend(); ++proven) {
     const auto& parts = proven->match.parts;
     for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
       destroy_profiles(part->node->output());
       part->node->destroy();
     }
+    if (proven->match.linear.transpose) transposes.insert(proven->match.linear.transpose);
   }
+  for (Node* transpose : transposes)
+    if (!transpose->hasUses()) transpose->destroy();
+}
+
+void destroy_if_unused(Node* node) {
+  if (node->hasUses()) return;
+  const auto inputs = node->inputs().vec();
+  node->destroy();
+  for (Value* input : inputs)
+    if (input->node()->kind() == c10::prim::ListConstruct && !input->hasUses()) destroy_if_unused(input->node());
+}
+
+void drop_unwritten(Block* block) {
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    Node* node = *it++;
+    for (Block* inner : node->blocks()) drop_unwritten(inner);
+    if (!is_tailor(node, "unwritten")) continue;
+    node->output()->replaceAllUsesWith(node->input(0));
+    destroy_if_unused(node);
+  }
+}
+
+namespace {
+
+void take_inference_overload(Graph& graph, Node* op) {
+  const auto& schema = op->schema();
+  const auto training = schema.argumentIndexWithName("training");
+  const auto momentum = schema.argumentIndexWithName("momentum");
+  if (!training || !is_constant_false(op->input(static_cast<std::size_t>(*training)))) return;
+  std::vector<Value*> inputs;
+  for (int i = 0; i < static_cast<int>(op->inputs().size()); ++i)
+    if (i != *training && i != *momentum) inputs.push_back(op->input(static_cast<std::size_t>(i)));
+  const WithInsertPoint here(op);
+  Node* inference = insert(graph, op->kind(), inputs, 1, op);
+  inference->output()->copyMetadata(op->output())->setType(op->output()->type());
+  op->output()->replaceAllUsesWith(inference->output());
+  op->destroy();
+}
+
+}  // namespace
+
+void settle_after_freezing(Graph& graph) {
+  bool anyone_writes = false;
+  for_each_block(graph.block(), [&](Block* block) {
+    for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+      Node* node = *it++;
+      if (fused_chain(node))
+        take_inference_overload(graph, node);
+      else
+        anyone_writes = anyone_writes || may_write(node);
+    }
+  });
+  if (!anyone_writes) drop_unwritten(graph.block());
 }
 
 Specimen take_specimen(const Match& match) {

@@ -19,6 +19,14 @@ struct Proven {
 //   if tailor::uniform(…): the op    else: the parts as they were
 void rewrite(Graph& graph, const std::vector<Proven>& all);
 
+// Where torch has frozen a fused graph, training has become a constant. An op that then never writes its statistics says
+// so from now on, so that they can be folded too, and where no one writes nothing need be held against it.
+void settle_after_freezing(Graph& graph);
+
+// Lets go of what was held against writes.
+void drop_unwritten(Block* block);
+void destroy_if_unused(Node* node);  // with the lists made for it
+
 // The site taken out, before it is rewritten.
 Specimen take_specimen(const Match& match);
 

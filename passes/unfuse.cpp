@@ -14,16 +14,6 @@ using c10::Symbol;
 using Kind = Step::Kind;
 using torch::jit::WithInsertPoint;
 
-bool is_tailor(const Node* node, std::string_view name) {
-  static const Symbol space = Symbol::fromQualString("namespaces::tailor");
-  return node->kind().ns() == space && name == node->kind().toUnqualString();
-}
-
-const Chain* chain_of(const Node* node) {
-  static const Symbol space = Symbol::fromQualString("namespaces::tailor");
-  return node->kind().ns() == space ? find_chain(node->kind().toUnqualString()) : nullptr;
-}
-
 // Writes the chain's ATen calls before `op`.
 class Author {
  public:
@@ -109,14 +99,6 @@ std::vector<Node*> checks_before(Value* input) {
   return {checks.rbegin(), checks.rend()};
 }
 
-void destroy_if_unused(Node* node) {
-  if (node->hasUses()) return;
-  const auto inputs = node->inputs().vec();
-  node->destroy();
-  for (Value* input : inputs)
-    if (input->node()->kind() == c10::prim::ListConstruct && !input->hasUses()) destroy_if_unused(input->node());
-}
-
 // Moves the parts to where the checks say that they stood, and gives shape readers the values themselves.
 void undo_checks(const std::vector<Part>& parts, const std::vector<Node*>& checks) {
   for (Node* check : checks) {
@@ -133,17 +115,6 @@ void undo_checks(const std::vector<Part>& parts, const std::vector<Node*>& check
   }
 }
 
-// A value that was held against writes is read again where the author read it.
-void undo_unwritten(Block* block) {
-  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
-    Node* node = *it++;
-    for (Block* inner : node->blocks()) undo_unwritten(inner);
-    if (!is_tailor(node, "unwritten")) continue;
-    node->output()->replaceAllUsesWith(node->input(0));
-    destroy_if_unused(node);
-  }
-}
-
 // The parts of the chain as its author spelled it, moved out of the If that rewrite() made.
 std::vector<Part> take_spelling(Node* choice, const Chain& chain) {
   Block* as_written = choice->blocks()[1];
@@ -154,7 +125,10 @@ std::vector<Part> take_spelling(Node* choice, const Chain& chain) {
   for (Node* node : nodes)
     for (const Linear& linear : linears_at(node)) {
       auto found = match(chain, linear);
-      if (auto* whole = std::get_if<Match>(&found); whole && whole->last()->output() == result) return whole->parts;
+      auto* whole = std::get_if<Match>(&found);
+      if (!whole || whole->last()->output() != result) continue;
+      if (linear.transpose) whole->parts.insert(whole->parts.begin(), {linear.transpose, -1});
+      return whole->parts;
     }
   return {};
 }
@@ -171,7 +145,7 @@ class Unfuser {
         undo_choice(node);
         continue;
       }
-      if (const Chain* chain = chain_of(node)) undo_op(node, *chain);
+      if (const Chain* chain = fused_chain(node)) undo_op(node, *chain);
       else
         for (Block* inner : node->blocks()) run(inner);
     }
@@ -198,7 +172,7 @@ class Unfuser {
     Node* uniform = choice->input()->node();
     const auto checks = checks_before(uniform->input(0));
     for (Node* node : choice->blocks()[0]->nodes()) {
-      const Chain* chain = chain_of(node);
+      const Chain* chain = fused_chain(node);
       if (!chain) continue;
       note(*chain, node);
       const auto parts = take_spelling(choice, *chain);
@@ -218,7 +192,7 @@ class Unfuser {
 
 bool unfuse_graph(const std::shared_ptr<Graph>& graph, std::vector<Site>& sites, const std::string& method) {
   if (!has_tailor_op(graph->block())) return false;
-  undo_unwritten(graph->block());
+  drop_unwritten(graph->block());  // read again where the author read it
   Unfuser(*graph, sites, method).run(graph->block());
   for_each_block(graph->block(), [&](Block* block) {
     for (Node* node : block->nodes())

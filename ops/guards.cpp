@@ -77,15 +77,32 @@ std::optional<at::DimVector> shape_without_work(const at::Tensor& input, const a
   return shape;
 }
 
+bool uniform(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+             OptionalTensors operands) {
+  if (!linear_fits(input, weight, bias) || input.dim() != 2) return false;
+  if (at::autocast::is_autocast_enabled(input.device().type())) return false;
+  at::DimVector shape{input.size(0), weight.size(0)};
+  const at::DimVector result = shape;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const std::optional<at::Tensor> operand = operands.get(i);
+    if (!operand) continue;
+    if (!is_plain(*operand)) return false;
+    if (operand->dim() == 0 && !at::isComplexType(operand->scalar_type())) continue;  // promotes nothing here
+    if (!types_agree(input, *operand) || !broadcast(shape, operand->sizes())) return false;
+  }
+  return shape == result;
+}
+
 // `operands`: the vectors and scalars of steps 1 to `last`, None for a scalar that is a number.
 std::tuple<at::Tensor, at::Tensor> check(const at::Tensor& input, const at::Tensor& weight,
                                          const std::optional<at::Tensor>& bias, OptionalTensors operands,
-                                         c10::string_view chain_name, std::int64_t last) {
+                                         c10::string_view chain_name, std::int64_t last, c10::string_view spelling) {
   const Chain* chain = find_chain(chain_name);
   TORCH_CHECK(chain != nullptr, "tailor::check: this library has no chain '", chain_name,
               "'; the file was written by a newer Tailor");
   TORCH_CHECK(last >= 0 && last <= chain->last(), "tailor::check: ", chain_name, " has no step ", last);
-  if (const auto shape = shape_without_work(input, weight, bias, operands))
+  const auto shape = shape_without_work(input, weight, bias, operands);
+  if (shape && (spelling.empty() || uniform(input, weight, bias, operands)))
     return {input, at::detail::empty_meta(*shape, input.scalar_type())};
 
   // Something is unusual: do the work, so that eager's own error rises, or the shape is known.
@@ -103,7 +120,7 @@ std::tuple<at::Tensor, at::Tensor> check(const at::Tensor& input, const at::Tens
     arguments[i].first = &values[i];
   }
   const at::NoGradGuard no_grad;
-  return {input, reference(*chain, arguments.data(), Norm::skipped, static_cast<int>(last))};
+  return {input, reference(*chain, arguments.data(), Norm::skipped, static_cast<int>(last), spelling)};
 }
 
 // Storages are compared by the memory that they span: two storages may share it (an array seen through DLPack).
@@ -129,20 +146,6 @@ std::optional<at::Tensor> unwritten_optional(const std::optional<at::Tensor>& va
   return unwritten(*value, written);
 }
 
-bool uniform(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-             OptionalTensors operands) {
-  if (!linear_fits(input, weight, bias) || input.dim() != 2) return false;
-  if (at::autocast::is_autocast_enabled(input.device().type())) return false;
-  at::DimVector shape{input.size(0), weight.size(0)};
-  const at::DimVector result = shape;
-  for (std::size_t i = 0; i < operands.size(); ++i) {
-    const std::optional<at::Tensor> operand = operands.get(i);
-    if (!operand) continue;
-    if (!is_plain(*operand) || !types_agree(input, *operand) || !broadcast(shape, operand->sizes())) return false;
-  }
-  return shape == result;
-}
-
 template <class Function>
 void define_guard(torch::Library& library, const char* schema, const char* name, Function* function) {
   library.def(schema);
@@ -154,8 +157,8 @@ void define_guard(torch::Library& library, const char* schema, const char* name,
 
 TORCH_LIBRARY_FRAGMENT(tailor, library) {
   define_guard(library,
-               "check(Tensor(a) input, Tensor weight, Tensor? bias, Tensor?[] operands, str chain, int last) -> "
-               "(Tensor(a), Tensor)",
+               "check(Tensor(a) input, Tensor weight, Tensor? bias, Tensor?[] operands, str chain, int last, "
+               "str spelling) -> (Tensor(a), Tensor)",
                "check", check);
   define_guard(library, "unwritten(Tensor(a) value, Tensor[] written) -> Tensor(a)", "unwritten", unwritten);
   define_guard(library, "unwritten.optional(Tensor(a)? value, Tensor[] written) -> Tensor(a)?", "unwritten.optional",

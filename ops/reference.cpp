@@ -13,8 +13,33 @@ std::optional<at::Tensor> optional_tensor(const IValue& value) {
   return value.toTensor();
 }
 
-at::Tensor linear(const IValue* argument) {
-  return at::linear(argument[0].toTensor(), argument[1].toTensor(), optional_tensor(argument[2]));
+// A spelling taken apart.
+struct Spelling {
+  std::string_view linear = "linear";
+  std::string_view steps;
+
+  explicit Spelling(std::string_view text) {
+    if (text.empty()) return;
+    linear = text.substr(0, text.find(' '));
+    steps = text.substr(linear.size());
+  }
+
+  bool is_in_place(std::size_t step) const {
+    if (steps.empty()) return false;
+    const std::string wanted = " " + std::to_string(step) + " ";
+    return (std::string(steps) + " ").find(wanted) != std::string::npos;
+  }
+};
+
+at::Tensor linear(const IValue* argument, std::string_view spelling) {
+  const at::Tensor& input = argument[0].toTensor();
+  const at::Tensor& weight = argument[1].toTensor();
+  const auto bias = optional_tensor(argument[2]);
+  if (spelling == "linear") return at::linear(input, weight, bias);
+  if (spelling == "addmm") return at::addmm(*bias, input, weight.t());
+  const at::Tensor product = spelling.starts_with("mm") ? at::mm(input, weight.t()) : at::matmul(input, weight.t());
+  if (!bias) return product;
+  return spelling.ends_with('_') ? product.add_(*bias) : at::add(product, *bias);
 }
 
 at::Tensor swish(const at::Tensor& v) {
@@ -41,38 +66,38 @@ at::Tensor group_norm(const at::Tensor& v, const IValue* argument) {
 
 }  // namespace
 
-at::Tensor reference(const Chain& chain, const StepArguments* arguments, Norm norm, int last) {
+at::Tensor reference(const Chain& chain, const StepArguments* arguments, Norm norm, int last,
+                     std::string_view spelling_text) {
+  const Spelling spelling(spelling_text);
   c10::SmallVector<at::Tensor, Chain::max_steps> results(static_cast<std::size_t>(last) + 1);
   for (std::size_t i = 0; i < results.size(); ++i) {
     const Step& step = chain.steps[i];
     const IValue* argument = arguments[i].first;
     const auto left = [&]() -> const at::Tensor& { return results[static_cast<std::size_t>(step.left)]; };
-    // Calls `on_tensor` or `on_number` with the right operand, which alone can be a number.
-    const auto with_right = [&](auto on_tensor, auto on_number) {
+    const bool in_place = spelling.is_in_place(i);
+    // Calls `operation` with the right operand, which alone can be a number.
+    const auto with_right = [&](auto operation) {
       const auto right = static_cast<std::size_t>(step.right);
       const IValue* operand = arguments[right].first;
-      if (chain.steps[right].kind == Step::Kind::scalar && !operand->isTensor()) return on_number(operand->toScalar());
-      return on_tensor(results[right]);
+      if (chain.steps[right].kind == Step::Kind::scalar && !operand->isTensor()) return operation(operand->toScalar());
+      return operation(results[right]);
     };
     switch (step.kind) {
-      case Step::Kind::linear: results[i] = linear(argument); break;
+      case Step::Kind::linear: results[i] = linear(argument, spelling.linear); break;
       case Step::Kind::vector: results[i] = argument->toTensor(); break;
       case Step::Kind::scalar:
         if (argument->isTensor()) results[i] = argument->toTensor();
         break;
       case Step::Kind::add:
-        results[i] = with_right([&](const at::Tensor& r) { return at::add(left(), r); },
-                                [&](const at::Scalar& r) { return at::add(left(), r); });
+        results[i] = with_right([&](const auto& r) { return in_place ? left().add_(r) : at::add(left(), r); });
         break;
       case Step::Kind::mul:
-        results[i] = with_right([&](const at::Tensor& r) { return at::mul(left(), r); },
-                                [&](const at::Scalar& r) { return at::mul(left(), r); });
+        results[i] = with_right([&](const auto& r) { return in_place ? left().mul_(r) : at::mul(left(), r); });
         break;
       case Step::Kind::div:
-        results[i] = with_right([&](const at::Tensor& r) { return at::div(left(), r); },
-                                [&](const at::Scalar& r) { return at::div(left(), r); });
+        results[i] = with_right([&](const auto& r) { return in_place ? left().div_(r) : at::div(left(), r); });
         break;
-      case Step::Kind::sigmoid: results[i] = at::sigmoid(left()); break;
+      case Step::Kind::sigmoid: results[i] = in_place ? left().sigmoid_() : at::sigmoid(left()); break;
       case Step::Kind::swish: results[i] = swish(left()); break;
       case Step::Kind::batch_norm:
         results[i] = norm == Norm::skipped ? left() : batch_norm(left(), argument, norm);

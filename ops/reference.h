@@ -19,6 +19,11 @@ enum class Norm {
 };
 
 // Runs the steps up to and including `last`. In floating dtypes swish is at::silu, which rounds once.
-at::Tensor reference(const Chain& chain, const StepArguments* arguments, Norm norm, int last);
+//
+// An author may have spelled the same chain otherwise, and then promotion, broadcasting and errors are that spelling's:
+// `spelling` names the linear's ("addmm", "matmul", "mm", the last two with "_" where the bias is added in place) and
+// then the steps that are written in place, such as "linear 2". Empty means the formula's own.
+at::Tensor reference(const Chain& chain, const StepArguments* arguments, Norm norm, int last,
+                     std::string_view spelling = {});
 
 }  // namespace tailor

@@ -51,6 +51,7 @@ void fuse_quietly(torch::jit::Function& function) noexcept {
     log(fuse_function(function, options));
   } catch (const std::exception& error) {
     TORCH_WARN_ONCE("Tailor left '", function.name(), "' alone: ", error.what());
+  } catch (...) {  // nothing to say of it
   }
 }
 
@@ -72,9 +73,12 @@ void before_execution(std::shared_ptr<torch::jit::Graph>& graph) noexcept {
   try {
     PassOptions options;
     options.method = "(executor)";
-    log(run_pass(graph, options));
+    const auto sites = run_pass(graph->copy(), options);  // should it throw, the graph is whole
+    if (any_fused(sites)) run_pass(graph, options);
+    log(sites);
   } catch (const std::exception& error) {
     TORCH_WARN_ONCE("Tailor left a graph of the executor alone: ", error.what());
+  } catch (...) {
   }
 }
 

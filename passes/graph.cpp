@@ -5,14 +5,42 @@
 namespace tailor {
 namespace {
 
-std::optional<std::string> file_and_line(const torch::jit::SourceRange& range, bool outside_torch_nn) {
-  // A loaded file's code is generated; the file remembers what from.
-  const auto original = range.findSourceRangeThatGenerated();
-  const auto place = (original ? *original : range).file_line_col();
-  if (!place) return std::nullopt;
-  const auto& [file, line, column] = *place;
-  if (outside_torch_nn && file.find("torch/nn/") != std::string::npos) return std::nullopt;
-  return file.substr(file.find_last_of('/') + 1) + ":" + std::to_string(line);
+using torch::jit::InlinedCallStack;
+using torch::jit::SourceRange;
+
+// A loaded file's code is generated; the file remembers what from.
+SourceRange original(const SourceRange& range) {
+  const auto source = range.findSourceRangeThatGenerated();
+  return source ? *source : range;
+}
+
+// Whether the range is in somebody's own file: not in torch.nn, not in code that torch makes up.
+bool is_users(const SourceRange& range) {
+  const auto place = original(range).file_line_col();
+  if (!place) return false;
+  const std::string& file = std::get<0>(*place);
+  return file.find("torch/nn/") == std::string::npos && file.rfind('<', 0) != 0;
+}
+
+// The frames through which the node was inlined, outermost first, itself last; and which of them is the user's own line.
+struct Frames {
+  std::vector<torch::jit::InlinedCallStackEntry> calls;
+  std::vector<SourceRange> ranges;
+  std::size_t users;
+};
+
+Frames frames_of(const Node* node) {
+  Frames frames;
+  if (const auto stack = node->callstack(); stack && *stack) frames.calls = (*stack)->vec();
+  for (const auto& call : frames.calls) frames.ranges.push_back(std::get<1>(call));
+  frames.ranges.push_back(node->sourceRange());
+  frames.users = frames.ranges.size() - 1;
+  for (std::size_t i = frames.ranges.size(); i-- > 0;) {
+    if (!is_users(frames.ranges[i])) continue;
+    frames.users = i;
+    break;
+  }
+  return frames;
 }
 
 std::optional<c10::IValue> constant(const Value* value) {
@@ -78,18 +106,29 @@ bool is_constant_one(const Value* value) {
 }
 
 std::string source_line(const Node* node) {
-  std::vector<torch::jit::SourceRange> frames;
-  if (const auto stack = node->callstack())
-    for (const auto& entry : (*stack)->vec()) frames.push_back(std::get<1>(entry));
-  frames.push_back(node->sourceRange());
-  for (const bool outside_torch_nn : {true, false})
-    for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame)
-      if (auto place = file_and_line(*frame, outside_torch_nn)) return *place;
-  return "";
+  const Frames frames = frames_of(node);
+  const auto place = original(frames.ranges[frames.users]).file_line_col();
+  if (!place) return "";
+  const auto& [file, line, column] = *place;
+  return file.substr(file.find_last_of('/') + 1) + ":" + std::to_string(line);
+}
+
+void take_user_line(Node* node, const Node* from) {
+  const Frames frames = frames_of(from);
+  node->setScope(const_cast<Node*>(from)->scope());
+  node->setSourceRange(frames.ranges[frames.users]);
+  torch::jit::InlinedCallStackPtr stack;
+  for (std::size_t i = frames.users; i-- > 0;) {
+    const auto& [function, range, instance] = frames.calls[i];
+    stack = stack ? c10::make_intrusive<InlinedCallStack>(stack, function, range, instance)
+                  : c10::make_intrusive<InlinedCallStack>(function, range, instance);
+  }
+  if (stack) node->setCallStack(stack);
 }
 
 std::string describe(const Node* node) {
-  if (node->kind() == c10::prim::Return) return "the method's result";
+  if (node->kind() == c10::prim::Return)
+    return node->owningBlock() == node->owningGraph()->block() ? "the method's result" : "the result of a branch or loop";
   // What guards a chain that is fused already stands for the chain's first part.
   if ((is_tailor(node, "check") || is_tailor(node, "unwritten")) && node->outputs()[0]->hasUses())
     return describe(node->outputs()[0]->uses()[0].user);

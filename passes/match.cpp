@@ -50,12 +50,13 @@ class Matcher {
     int found = 0;
     for (int i = 1; i <= chain_.last(); ++i) {
       if (step(i).is_operand()) continue;
-      if (!find(i)) return Miss{found, reason_};
+      if (!find(i)) return Miss{found, right_operation_, reason_};
       previous_ = i;
       ++found;
     }
     in_order();
-    if (!operands_come_from_outside() || !interior_is_private()) return Miss{found, reason_};
+    if (!operands_come_from_outside() || !interior_is_private()) return Miss{found, true, reason_};
+    spell();
     return std::move(match_);
   }
 
@@ -69,15 +70,11 @@ class Matcher {
     return false;
   }
 
-  void add_part(Node* node, int done) {
-    match_.parts.push_back({node, done});
-    if (is_in_place(node)) match_.needs_uniform = true;
-  }
+  void add_part(Node* node, int done) { match_.parts.push_back({node, done}); }
 
   void begin() {
     const Linear& linear = match_.linear;
     for (Node* node : linear.nodes) add_part(node, node == linear.nodes.back() ? 0 : -1);
-    if (linear.nodes.size() > 1 || !is_aten(linear.nodes[0], "linear")) match_.needs_uniform = true;
     arguments(0) = {linear.input, linear.weight, linear.bias};
     result(0) = linear.y();
   }
@@ -89,7 +86,8 @@ class Matcher {
       if (node->owningBlock() != value->node()->owningBlock()) continue;
       reason_.clear();
       if (is_step(i, node, value)) return true;
-      if (!reason_.empty()) return false;  // the right operation in a form that the rule does not take
+      right_operation_ = !reason_.empty();
+      if (right_operation_) return false;
     }
     return fail(wanted(i, value));
   }
@@ -103,8 +101,11 @@ class Matcher {
       case Kind::swish: return is_swish(i, node, value);
       case Kind::batch_norm:
       case Kind::group_norm: return is_norm(i, node, value);
-      default: return false;
+      case Kind::linear:
+      case Kind::vector:
+      case Kind::scalar: break;
     }
+    return false;
   }
 
   bool take(int i, Node* node) {
@@ -146,6 +147,10 @@ class Matcher {
     if (s.is_operand()) {
       if (s.kind == Kind::vector && !is_tensor(value))
         return fail(std::string(s.name) + " of " + describe(node) + " is a number; the rule takes a tensor");
+      const bool may_be_complex = value->type()->isSubtypeOf(*c10::ComplexType::get()) ||
+                                  value->type()->kind() == c10::TypeKind::NumberType;
+      if (is_in_place(node) && may_be_complex)
+        return fail(describe(node) + " writes the product of a number that may be complex in place");
       if (!is_tensor(value) && !is_number(value))
         return fail(std::string(s.name) + " of " + describe(node) + " is neither a number nor a tensor");
       arguments(i) = {value};
@@ -201,6 +206,16 @@ class Matcher {
                      [](const Part& a, const Part& b) { return a.node->isBefore(b.node); });
   }
 
+  // How the linear is written, and which steps are written in place.
+  void spell() {
+    const std::string linear = match_.linear.nodes.front()->kind().toUnqualString();
+    std::string in_place;
+    for (const Part& part : match_.parts)
+      if (is_in_place(part.node) && part.done > 0) in_place += " " + std::to_string(part.done);
+    const bool bias_in_place = match_.linear.nodes.size() > 1 && is_in_place(match_.linear.nodes.back());
+    if (linear != "linear" || !in_place.empty()) match_.spelling = linear + (bias_in_place ? "_" : "") + in_place;
+  }
+
   bool is_part(const Node* node) const {
     return std::any_of(match_.parts.begin(), match_.parts.end(), [&](const Part& p) { return p.node == node; });
   }
@@ -247,6 +262,7 @@ class Matcher {
   const Chain& chain_;
   Match match_;
   int previous_ = 0;
+  bool right_operation_ = false;
   std::string reason_;
 };
 
@@ -280,6 +296,12 @@ std::vector<Linear> linears_at(Node* node) {
     found.push_back(linear);
   }
   return found;
+}
+
+bool is_scaled_linear(Node* node) {
+  Node* transpose = nullptr;
+  return is_aten(node, "addmm") && node->inputs().size() == 5 && weight_of(node->input(2), transpose) != nullptr &&
+         !(is_constant_one(node->input(3)) && is_constant_one(node->input(4)));
 }
 
 std::variant<Match, Miss> match(const Chain& chain, const Linear& linear) { return Matcher(chain, linear).run(); }

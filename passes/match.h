@@ -23,6 +23,9 @@ struct Linear {
 // The ways in which `node` begins a linear, the longest first; none where it does not.
 std::vector<Linear> linears_at(Node* node);
 
+// addmm(b, x, w.t()) with an alpha or a beta, which no rule takes.
+bool is_scaled_linear(Node* node);
+
 // One node of a match and how far the chain is when it has run.
 struct Part {
   Node* node;
@@ -43,14 +46,19 @@ struct Match {
   std::vector<std::vector<Value*>> arguments;     // by step: those of the op
   std::vector<Value*> results;                    // by step
   std::vector<ShapeReader> shape_readers;
-  bool needs_uniform = false;  // a spelling differs from the formula in promotion or broadcasting
+  std::string spelling;        // see ops/reference.h; empty where it is the formula's
+
+  bool needs_uniform() const { return !spelling.empty(); }
 
   Node* last() const { return parts.back().node; }
 };
 
 struct Miss {
-  int steps;           // how many were found
-  std::string reason;  // why not the next
+  int steps;                 // how many were found
+  bool right_operation;      // the next was the right one in a form that the rule does not take
+  std::string reason;
+
+  int nearness() const { return 2 * steps + right_operation; }
 };
 
 std::variant<Match, Miss> match(const Chain& chain, const Linear& linear);

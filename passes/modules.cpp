@@ -113,22 +113,12 @@ void append(std::vector<Site>& to, std::vector<Site> more) { to.insert(to.end(),
 std::vector<Site> fuse_function(Function& function, const PassOptions& options) {
   auto* graph_function = torch::jit::tryToGraphFunction(function);
   if (!graph_function) return {};
-  const auto trial = inlined_copy(*graph_function);
-  PassOptions look = options;
-  look.rewrite = false;
-  look.specimens = nullptr;
-  const auto sites = run_pass(trial, look);
-  if (std::none_of(sites.begin(), sites.end(), [](const Site& site) { return site.fused; })) return sites;
+  PassOptions trial = options;
+  trial.specimens = nullptr;
+  const auto sites = run_pass(inlined_copy(*graph_function), trial);
+  if (!any_fused(sites)) return sites;
   torch::jit::Inline(*graph_function->graph());
   return run_pass(graph_function->graph(), options);
-}
-
-void fuse_methods(const c10::ClassTypePtr& type, const Options& options) {
-  for (Function* method : type->methods()) {
-    PassOptions pass;
-    pass.rules = options.rules;
-    fuse_function(*method, pass);
-  }
 }
 
 Report fuse(Module& module, const Options& options, std::vector<Specimen>& specimens) {

@@ -6,11 +6,8 @@
 
 namespace tailor {
 
-// Rewrites the function's own graph if something in it fuses, and leaves it as it was, calls not inlined, if not.
-// A function that has run gets new plans.
+// Rewrites the function's own graph if something in it fuses, and leaves it as it was, calls not inlined, if not or where
+// it throws. Plans that the function has made are not touched.
 std::vector<Site> fuse_function(torch::jit::Function& function, const PassOptions& options);
-
-// All methods of a class.
-void fuse_methods(const c10::ClassTypePtr& type, const Options& options);
 
 }  // namespace tailor

@@ -57,7 +57,10 @@ class Search {
       if (const Chain* chain = fused_chain(node)) {
         findings_.push_back({{std::string(chain->name), options_.method, source_line(node), true, ""}, {}});
       } else if (!claimed_.contains(node)) {
-        if (const auto linears = linears_at(node); !linears.empty()) findings_.push_back(examine(node, linears));
+        if (const auto linears = linears_at(node); !linears.empty())
+          findings_.push_back(examine(node, linears));
+        else if (is_scaled_linear(node))
+          findings_.push_back({{"", options_.method, source_line(node), false, describe(node) + " has an alpha or a beta"}, {}});
       }
       if (is_guarded(node))
         look(node->blocks()[0]);
@@ -74,10 +77,11 @@ class Search {
   // Tries every rule, the longest first, and keeps the first that proves or the one that came nearest.
   Finding examine(Node* node, const std::vector<Linear>& linears) {
     Finding best{{"", options_.method, source_line(node), false, ""}, {}};
+    constexpr int proven_nearness = 1000;  // only the proof failed
     int nearest = 0;
-    const auto note = [&](const Chain& chain, int steps, const std::string& reason) {
-      if (steps <= nearest) return;
-      nearest = steps;
+    const auto note = [&](const Chain& chain, int nearness, const std::string& reason) {
+      if (nearness <= nearest) return;
+      nearest = nearness;
       best.site.rule = chain.name;
       best.site.reason = reason;
     };
@@ -86,13 +90,13 @@ class Search {
       for (const Linear& linear : linears) {
         auto found = match(*chain, linear);
         if (auto* miss = std::get_if<Miss>(&found)) {
-          note(*chain, miss->steps, miss->reason);
+          note(*chain, miss->nearness(), miss->reason);
           continue;
         }
         auto& whole = std::get<Match>(found);
         auto proof = is_free(whole) ? surroundings_.prove(whole) : std::variant<Proof, std::string>(taken());
         if (auto* reason = std::get_if<std::string>(&proof)) {
-          note(*chain, chain->last() + 1, *reason);
+          note(*chain, proven_nearness, *reason);
           continue;
         }
         for (const Part& part : whole.parts) claimed_.insert(part.node);
@@ -115,7 +119,7 @@ class Search {
 
   static std::string begins_no_rule(const Linear& linear) {
     for (const Node* reader : readers(linear.y()))
-      if (reader->kind() == c10::prim::Return) return "its result is returned as it is";
+      if (reader->kind() == c10::prim::Return) return "its result is returned as " + describe(reader);
     const auto all = readers(linear.y());
     if (all.empty()) return "nothing reads its result";
     return "its result goes to " + describe(all.front()) + ", with which no rule begins";
@@ -162,6 +166,10 @@ std::vector<Site> run_pass(const std::shared_ptr<Graph>& graph, const PassOption
     sites.insert(sites.end(), more.begin(), more.end());
   });
   return sites;
+}
+
+bool any_fused(const std::vector<Site>& sites) {
+  return std::any_of(sites.begin(), sites.end(), [](const Site& site) { return site.fused; });
 }
 
 std::shared_ptr<Graph> forked_graph(const Node* node) {

@@ -21,6 +21,8 @@ struct PassOptions {
 // Expects calls to be inlined. Returns every linear of the graph as a site.
 std::vector<Site> run_pass(const std::shared_ptr<torch::jit::Graph>& graph, const PassOptions& options);
 
+bool any_fused(const std::vector<Site>& sites);
+
 // The inverse: only ATen's ops are left. Returns whether there was anything to do.
 bool unfuse_graph(const std::shared_ptr<torch::jit::Graph>& graph, std::vector<Site>& sites, const std::string& method);
 

@@ -64,17 +64,31 @@ bool is_opaque(const Node* node) {
                            op->aliasAnalysisKind() == c10::AliasAnalysisKind::CONSERVATIVE);
 }
 
-bool writes(const Node* node) {
-  const auto* schema = node->maybeSchema();
-  return schema && schema->is_mutable();
+// aten::batch_norm and its kin write their statistics and do not say so.
+bool is_statistic(const c10::Argument& argument) {
+  return argument.name() == "running_mean" || argument.name() == "running_var";
+}
+
+bool is_written(const Node* node, const c10::Argument& argument) {
+  if (argument.alias_info()) return argument.alias_info()->isWrite();
+  return node->kind().is_aten() && is_statistic(argument);
 }
 
 std::vector<Value*> written_values(Node* node) {
   std::vector<Value*> result;
   const auto& arguments = node->schema().arguments();
   for (std::size_t i = 0; i < arguments.size() && i < node->inputs().size(); ++i)
-    if (arguments[i].alias_info() && arguments[i].alias_info()->isWrite()) result.push_back(node->input(i));
+    if (is_written(node, arguments[i])) result.push_back(node->input(i));
   return result;
+}
+
+bool writes(const Node* node) {
+  const auto* schema = node->maybeSchema();
+  if (!schema) return false;
+  const auto training = schema->argumentIndexWithName("training");
+  if (training && !schema->is_mutable() && is_constant_false(node->input(static_cast<std::size_t>(*training)))) return false;
+  return std::any_of(schema->arguments().begin(), schema->arguments().end(),
+                     [&](const c10::Argument& argument) { return is_written(node, argument); });
 }
 
 // Whether `value` can be had at `node`: it is defined before, or it is an attribute, never assigned to, of an object
@@ -166,13 +180,19 @@ std::string Surroundings::prove_writer(const Match& match, const Part& part, Nod
   for (int step = 0; step <= part.done; ++step)
     for (Value* argument : match.arguments[static_cast<std::size_t>(step)])
       if (argument && argument->type()->isSubtypeOf(*c10::OptionalType::ofTensor())) read.insert(argument);
-  if (!aliases().writesToAlias(writer, read)) return "";
+  const std::vector<Value*> all_written = written_values(writer);
+  const auto may_be_read = [&](Value* written) {
+    return std::any_of(read.begin(), read.end(), [&](const Value* r) { return aliases().mayAlias(written, r); });
+  };
+  if (!aliases().writesToAlias(writer, read) && std::none_of(all_written.begin(), all_written.end(), may_be_read))
+    return "";
 
-  for (Value* written : written_values(writer)) {
+  for (Value* written : all_written) {
     const std::string path = attribute_path(written);
     for (const Value* operand : read)
       if (seen(written) == operand || (!path.empty() && path == attribute_path(operand)))
         return describe(writer) + " writes to `" + name_of(operand) + "`, which the chain has read";
+    if (written->type()->isSubtypeOf(*c10::NoneType::get())) continue;
     const bool is_tensor = written->type()->isSubtypeOf(*c10::TensorType::get());
     if (!is_tensor || !is_available_at(written, part.node, assigned_attributes_))
       return describe(writer) + " may write to an operand of the chain";

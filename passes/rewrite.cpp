@@ -13,13 +13,13 @@ using torch::jit::WithInsertPoint;
 
 Node* insert(Graph& graph, Symbol kind, c10::ArrayRef<Value*> inputs, std::size_t outputs, const Node* like) {
   Node* node = graph.insertNode(graph.create(kind, inputs, outputs));
-  node->copyMetadata(const_cast<Node*>(like));
+  take_user_line(node, like);
   return node;
 }
 
 Value* insert_list(Graph& graph, const c10::TypePtr& element, c10::ArrayRef<Value*> values, const Node* like) {
   Node* node = graph.insertNode(graph.createList(element, values));
-  node->copyMetadata(const_cast<Node*>(like));
+  take_user_line(node, like);
   return node->output();
 }
 
@@ -117,8 +117,9 @@ class Rewriter {
     Value* operands = operand_list(part.done);
     Value* chain = graph_.insertConstant(std::string(match_.chain->name));
     Value* last = graph_.insertConstant(static_cast<std::int64_t>(part.done));
+    Value* spelling = graph_.insertConstant(match_.spelling);
     static const Symbol check = Symbol::fromQualString("tailor::check");
-    Node* node = insert(graph_, check, {linear[0], linear[1], bias, operands, chain, last}, 2, part.node);
+    Node* node = insert(graph_, check, {linear[0], linear[1], bias, operands, chain, last, spelling}, 2, part.node);
     node->output(0)->setType(c10::TensorType::get());
     node->output(1)->setType(c10::TensorType::get());
     linear[0] = node->output(0);
@@ -140,7 +141,7 @@ class Rewriter {
 
   Value* put_op() {
     const WithInsertPoint here(match_.last());
-    if (!match_.needs_uniform) return insert_op();
+    if (!match_.needs_uniform()) return insert_op();
 
     auto& linear = arguments_[0];
     Value* bias = linear[2] ? linear[2] : none();
@@ -248,13 +249,9 @@ void take_inference_overload(Graph& graph, Node* op) {
 void settle_after_freezing(Graph& graph) {
   bool anyone_writes = false;
   for_each_block(graph.block(), [&](Block* block) {
-    for (auto it = block->nodes().begin(); it != block->nodes().end();) {
-      Node* node = *it++;
-      if (fused_chain(node))
-        take_inference_overload(graph, node);
-      else
-        anyone_writes = anyone_writes || may_write(node);
-    }
+    for (auto it = block->nodes().begin(); it != block->nodes().end();)
+      if (Node* node = *it++; fused_chain(node)) take_inference_overload(graph, node);
+    for (const Node* node : block->nodes()) anyone_writes = anyone_writes || may_write(node);
   });
   if (!anyone_writes) drop_unwritten(graph.block());
 }

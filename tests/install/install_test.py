@@ -1,0 +1,62 @@
+"""Installs Tailor, moves the installed tree, and builds and runs somebody else's program against it."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).parent
+BUILD = pathlib.Path(os.environ["TAILOR_LIBRARY"]).parent
+FEATURES = "96"  # of the model in fuse.py
+
+
+def run(*command, **options):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    if done.returncode:
+        raise AssertionError(f"{command} gave {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done.stdout.strip()
+
+
+class Install(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="tailor-install-"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        run("cmake", "--install", BUILD, "--prefix", cls.folder / "first")
+        cls.tailor = (cls.folder / "first").rename(cls.folder / "moved")
+        (cls.library,) = cls.tailor.glob("lib*/**/libtailor.so")
+        run(sys.executable, HERE / "fuse.py", cls.library, cls.folder,
+            env={**os.environ, "PYTHONPATH": str(HERE.parents[1] / "tools")})
+        run("cmake", "-G", "Ninja", "-S", HERE, "-B", cls.folder / "consumer", "-DCMAKE_BUILD_TYPE=Release",
+            f"-DCMAKE_PREFIX_PATH={cls.tailor}")
+        run("cmake", "--build", cls.folder / "consumer", "-j2")
+
+    def consumer(self, program, model):
+        return run(self.folder / "consumer" / program, self.folder / model, FEATURES)
+
+    def test_program_that_only_loads_runs_a_fused_file(self):
+        self.assertEqual(self.consumer("run_fused", "fused.pt"), self.consumer("run_fused", "model.pt"))
+
+    def test_program_that_fuses_computes_what_the_model_did(self):
+        self.assertEqual(self.consumer("fuse_and_run", "model.pt"), self.consumer("run_fused", "model.pt"))
+
+    def test_fused_file_needs_tailor(self):
+        script = f"import torch; torch.jit.load('{self.folder}/fused.pt')"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        self.assertIn("Unknown builtin op: tailor::", done.stderr)
+
+    def test_installed_command_runs(self):
+        self.assertIn("linear_mul_batch_norm", run(self.tailor / "bin" / "tailor", "inspect", self.folder / "fused.pt"))
+
+    def test_nothing_installed_names_the_build_tree_or_the_first_place(self):
+        for file in self.tailor.rglob("*.cmake"):
+            # A torch that was fetched into the build tree is the one thing that stays there.
+            text = file.read_text().replace(f"{BUILD}/torch-venv", "")
+            self.assertNotIn(f"{BUILD}/", text, file)
+            self.assertNotIn(f"{self.folder}/first", text, file)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,245 @@
+// What a chain becomes, as whole graphs: every spelling of every rule, and what is put before the op where the author's
+// own nodes stand inside the chain. Both sides are TorchScript; a row's graphs are compared as text, run and compared,
+// rewritten a second time and taken back.
+#include "passes/rewrite.h"
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+
+#include "ir.h"
+
+namespace tailor::test {
+namespace {
+
+struct Spelling {
+  const char* name;
+  const char* rule;
+  const char* body;
+  const char* wanted;       // the body after the pass
+  bool same_message = true;  // sizes are named in the other order for commuted operands
+
+  friend void PrintTo(const Spelling& row, std::ostream* out) { *out << row.name; }
+};
+
+constexpr const char* mul_bn = "linear_mul_batch_norm";
+constexpr const char* sigmoid_mul_add = "linear_sigmoid_mul_add";
+constexpr const char* add_swish_gn = "linear_add_swish_group_norm";
+constexpr const char* swish_add_gn = "linear_swish_add_group_norm";
+constexpr const char* bn_add_div_swish = "linear_batch_norm_add_div_swish";
+constexpr const char* gn_swish_mul_swish = "linear_group_norm_swish_mul_swish";
+
+class Rewrites : public testing::TestWithParam<Spelling> {};
+
+TEST_P(Rewrites, ToThisGraph) {
+  const Spelling& row = GetParam();
+  const auto graph = graph_of(net(row.body));
+  const auto sites = fuse_graph(graph);
+  ASSERT_EQ(sites.size(), 1u);
+  EXPECT_TRUE(sites[0].fused) << sites[0].reason;
+  EXPECT_EQ(sites[0].rule, row.rule);
+  EXPECT_EQ(sites[0].reason, "");
+  EXPECT_EQ(sites[0].method, "forward");
+  EXPECT_EQ(text(graph), text(graph_of(net(row.wanted))));
+}
+
+TEST_P(Rewrites, AndComputesTheSame) {
+  const Spelling& row = GetParam();
+  const Module module = net(row.body);
+  const auto graph = graph_of(module);
+  fuse_graph(graph);
+  EXPECT_EQ(difference(graph_of(module), graph, module, row.same_message), "");
+}
+
+TEST_P(Rewrites, OnlyOnce) {
+  const auto graph = graph_of(net(GetParam().body));
+  fuse_graph(graph);
+  const std::string once = graph->toString(false);
+  const auto sites = fuse_graph(graph);
+  EXPECT_EQ(graph->toString(false), once);
+  ASSERT_EQ(sites.size(), 1u);
+  EXPECT_TRUE(sites[0].fused);
+  EXPECT_EQ(sites[0].rule, GetParam().rule);
+}
+
+TEST_P(Rewrites, AndBack) {
+  const Module module = net(GetParam().body);
+  const auto graph = graph_of(module);
+  fuse_graph(graph);
+  std::vector<Site> sites;
+  ASSERT_TRUE(unfuse_graph(graph, sites, "forward"));
+  graph->lint();
+  EXPECT_EQ(graph->toString(false).find("tailor::"), std::string::npos) << graph->toString(false);
+  EXPECT_EQ(difference(graph_of(module), graph, module, GetParam().same_message), "");
+  ASSERT_EQ(fuse_graph(graph).size(), 1u);
+  EXPECT_TRUE(has(*graph, std::string("tailor::") + GetParam().rule));
+}
+
+std::string name_of_row(const testing::TestParamInfo<Spelling>& info) { return info.param.name; }
+
+// The op as its author would call it: nothing stands inside the chain and the spelling promotes as the formula does.
+const Spelling plain[] = {
+    {"MulBn", mul_bn, "return self.batch_norm(self.linear(x) * self.scale)", "return self.mul_bn(x)"},
+    {"MulBnScaleFirst", mul_bn, "return self.batch_norm(self.scale * self.linear(x))", "return self.mul_bn(x)", false},
+    {"MulBnFunction", mul_bn, "return self.batch_norm(torch.mul(self.linear(x), self.scale))", "return self.mul_bn(x)"},
+    {"MulBnMethod", mul_bn, "y = torch.linear(x, self.w, self.b); y = y.mul(self.scale); return self.batch_norm(y)",
+     "return self.mul_bn(x)"},
+    {"MulBnMultiply", mul_bn, "return self.batch_norm(torch.multiply(self.linear(x), self.scale))",
+     "return self.mul_bn(x)"},
+    {"MulBnNoBias", mul_bn, "return self.batch_norm(torch.linear(x, self.w) * self.scale)",
+     "return tailor.linear_mul_batch_norm(x, self.w, None, self.scale, self.gamma, self.beta, self.mean, self.var, "
+     "self.training, 0.1, 0.001, True)"},
+    {"MulBnNothingOptional", mul_bn,
+     "return torch.batch_norm(self.linear(x) * self.scale, None, None, None, None, True, 0.1, 0.001, False)",
+     "return tailor.linear_mul_batch_norm(x, self.w, self.b, self.scale, None, None, None, None, True, 0.1, 0.001, "
+     "False)"},
+    {"MulBnInference", mul_bn, "return self.frozen_bn(self.linear(x) * self.scale)",
+     "return tailor.linear_mul_batch_norm(x, self.w, self.b, self.scale, self.gamma, self.beta, self.mean, self.var, "
+     "0.001, True)"},
+    {"MulBnComputedScale", mul_bn, "s = self.scale + 1.0; return self.batch_norm(self.linear(x) * s)",
+     "return tailor.linear_mul_batch_norm(x, self.w, self.b, self.scale + 1.0, self.gamma, self.beta, self.mean, "
+     "self.var, self.training, 0.1, 0.001, True)"},
+
+    {"SigmoidMulAdd", sigmoid_mul_add, "y = self.linear(x); return torch.sigmoid(y) * self.factor + y",
+     "return self.sigmoid_mul_add(x)"},
+    {"SigmoidMulAddResidualFirst", sigmoid_mul_add, "y = self.linear(x); return y + torch.sigmoid(y) * self.factor",
+     "return self.sigmoid_mul_add(x)", false},
+    {"SigmoidMulAddFactorFirst", sigmoid_mul_add, "y = self.linear(x); return self.factor * y.sigmoid() + y",
+     "return self.sigmoid_mul_add(x)"},
+    {"SigmoidMulAddAlphaOne", sigmoid_mul_add,
+     "y = self.linear(x); return torch.add(torch.sigmoid(y) * self.factor, y, alpha=1)",
+     "return self.sigmoid_mul_add(x)"},
+    {"SigmoidMulAddInteger", sigmoid_mul_add, "y = self.linear(x); return torch.sigmoid(y) * self.count + y",
+     "return tailor.linear_sigmoid_mul_add(x, self.w, self.b, self.count)"},
+    {"SigmoidMulAddConstant", sigmoid_mul_add, "y = self.linear(x); return torch.sigmoid(y) * 0.5 + y",
+     "return tailor.linear_sigmoid_mul_add(x, self.w, self.b, 0.5)"},
+    {"SigmoidMulAddTensor", sigmoid_mul_add, "y = self.linear(x); return torch.sigmoid(y) * self.one + y",
+     "return tailor.linear_sigmoid_mul_add(x, self.w, self.b, self.one)"},
+    {"SigmoidMulAddVector", sigmoid_mul_add, "y = self.linear(x); return self.scale * torch.sigmoid(y) + y",
+     "return tailor.linear_sigmoid_mul_add(x, self.w, self.b, self.scale)", false},
+
+    {"AddSwishGn", add_swish_gn, "y = self.linear(x) + self.scale; return self.group_norm(y * torch.sigmoid(y))",
+     "return self.add_swish_gn(x)"},
+    {"AddSwishGnSigmoidFirst", add_swish_gn,
+     "y = self.linear(x) + self.scale; return self.group_norm(torch.sigmoid(y) * y)", "return self.add_swish_gn(x)"},
+    {"AddSwishGnSilu", add_swish_gn, "return self.group_norm(torch.silu(self.linear(x) + self.scale))",
+     "return self.add_swish_gn(x)"},
+    {"AddSwishGnAddendFirst", add_swish_gn, "return self.group_norm(self.swish(self.scale + self.linear(x)))",
+     "return self.add_swish_gn(x)", false},
+    {"AddSwishGnFunction", add_swish_gn, "return self.group_norm(self.swish(torch.add(self.linear(x), self.scale)))",
+     "return self.add_swish_gn(x)"},
+    {"AddSwishGnNoAffine", add_swish_gn,
+     "return torch.group_norm(self.swish(self.linear(x) + self.scale), 4, None, None, 0.1, False)",
+     "return tailor.linear_add_swish_group_norm(x, self.w, self.b, self.scale, 4, None, None, 0.1, False)"},
+
+    {"SwishAddGn", swish_add_gn, "y = self.linear(x); return self.group_norm(torch.sigmoid(y) * y + self.scale)",
+     "return self.swish_add_gn(x)"},
+    {"SwishAddGnSigmoidSecond", swish_add_gn, "y = self.linear(x); return self.group_norm(y * y.sigmoid() + self.scale)",
+     "return self.swish_add_gn(x)"},
+    {"SwishAddGnSilu", swish_add_gn, "return self.group_norm(torch.silu(self.linear(x)) + self.scale)",
+     "return self.swish_add_gn(x)"},
+    {"SwishAddGnAddendFirst", swish_add_gn, "return self.group_norm(self.scale + self.swish(self.linear(x)))",
+     "return self.swish_add_gn(x)", false},
+
+    {"BnAddDivSwish", bn_add_div_swish,
+     "y = (self.batch_norm(self.linear(x)) + self.one) / self.factor; return y * torch.sigmoid(y)",
+     "return self.bn_add_div_swish(x)"},
+    {"BnAddDivSwishSigmoidFirst", bn_add_div_swish,
+     "y = (self.one + self.batch_norm(self.linear(x))) / self.factor; return torch.sigmoid(y) * y",
+     "return self.bn_add_div_swish(x)", false},
+    {"BnAddDivSwishSilu", bn_add_div_swish,
+     "return torch.silu(torch.div(torch.add(self.batch_norm(self.linear(x)), self.one), self.factor))",
+     "return self.bn_add_div_swish(x)"},
+    {"BnAddDivSwishTensorDivisor", bn_add_div_swish,
+     "return self.swish((self.batch_norm(self.linear(x)) + self.one) / self.scale)",
+     "return tailor.linear_batch_norm_add_div_swish(x, self.w, self.b, self.gamma, self.beta, self.mean, self.var, "
+     "self.training, 0.1, 0.001, True, self.one, self.scale)"},
+    {"BnAddDivSwishInference", bn_add_div_swish,
+     "return self.swish((self.frozen_bn(self.linear(x)) + self.one) / self.count)",
+     "return tailor.linear_batch_norm_add_div_swish(x, self.w, self.b, self.gamma, self.beta, self.mean, self.var, "
+     "0.001, True, self.one, self.count)"},
+    {"BnAddDivSwishInferenceTensor", bn_add_div_swish,
+     "return self.swish((self.frozen_bn(self.linear(x)) + self.one) / self.scale)",
+     "return tailor.linear_batch_norm_add_div_swish(x, self.w, self.b, self.gamma, self.beta, self.mean, self.var, "
+     "0.001, True, self.one, self.scale)"},
+
+    {"GnSwishMulSwish", gn_swish_mul_swish,
+     "y = self.group_norm(self.linear(x)); y = y * torch.sigmoid(y); y = y * self.scale; return y * torch.sigmoid(y)",
+     "return self.gn_swish_mul_swish(x)"},
+    {"GnSwishMulSwishSigmoidFirst", gn_swish_mul_swish,
+     "y = self.group_norm(self.linear(x)); y = torch.sigmoid(y) * y * self.scale; return torch.sigmoid(y) * y",
+     "return self.gn_swish_mul_swish(x)"},
+    {"GnSwishMulSwishSilu", gn_swish_mul_swish,
+     "return torch.silu(self.scale * torch.silu(self.group_norm(self.linear(x))))", "return self.gn_swish_mul_swish(x)",
+     false},
+    {"GnSwishMulSwishMixed", gn_swish_mul_swish,
+     "return torch.silu(self.swish(self.group_norm(self.linear(x))) * self.scale)",
+     "return self.gn_swish_mul_swish(x)"},
+};
+INSTANTIATE_TEST_SUITE_P(Plain, Rewrites, testing::ValuesIn(plain), name_of_row);
+
+// Spellings that promote or broadcast in another way than the formula: the op where that makes no difference, else the
+// spelling itself.
+#define OPERANDS(list) "annotate(List[Optional[Tensor]], " list ")"
+#define GUARDED(bias, operands, fused, as_written)                                                              \
+  "if tailor.uniform(x, self.w, " bias ", " OPERANDS(operands) "):\n    r = " fused "\nelse:\n    r = " as_written \
+  "\nreturn r"
+#define MUL_BN(bias)                                                                                           \
+  "tailor.linear_mul_batch_norm(x, self.w, " bias ", self.scale, self.gamma, self.beta, self.mean, self.var, " \
+  "self.training, 0.1, 0.001, True)"
+#define ADDMM "torch.addmm(self.b, x, self.w.t())"
+
+const Spelling guarded[] = {
+    {"MulBnAddmm", mul_bn, "return self.batch_norm(" ADDMM " * self.scale)",
+     GUARDED("self.b", "[self.scale]", "self.mul_bn(x)", "self.batch_norm(" ADDMM " * self.scale)")},
+    {"MulBnMatmulAdd", mul_bn, "return self.batch_norm((x @ self.w.t() + self.b) * self.scale)",
+     GUARDED("self.b", "[self.scale]", "self.mul_bn(x)", "self.batch_norm((x @ self.w.t() + self.b) * self.scale)")},
+    {"MulBnBiasFirst", mul_bn, "return self.batch_norm((self.b + x.matmul(self.w.t())) * self.scale)",
+     GUARDED("self.b", "[self.scale]", "self.mul_bn(x)",
+             "self.batch_norm((self.b + x.matmul(self.w.t())) * self.scale)")},
+    {"MulBnMatmul", mul_bn, "return self.batch_norm(torch.matmul(x, self.w.t()) * self.scale)",
+     GUARDED("None", "[self.scale]", MUL_BN("None"), "self.batch_norm(torch.matmul(x, self.w.t()) * self.scale)")},
+    {"MulBnMm", mul_bn, "return self.batch_norm(self.scale * torch.mm(x, self.w.transpose(0, 1)))",
+     GUARDED("None", "[self.scale]", MUL_BN("None"),
+             "self.batch_norm(self.scale * torch.mm(x, self.w.transpose(0, 1)))")},
+    {"MulBnTransposeBack", mul_bn, "return self.batch_norm((x @ self.w.transpose(-1, -2) + self.b) * self.scale)",
+     GUARDED("self.b", "[self.scale]", "self.mul_bn(x)",
+             "self.batch_norm((x @ self.w.transpose(-1, -2) + self.b) * self.scale)")},
+    {"MulBnT", mul_bn, "return self.batch_norm((x @ self.w.T + self.b) * self.scale)",
+     GUARDED("self.b", "[self.scale]", "self.mul_bn(x)", "self.batch_norm((x @ self.w.T + self.b) * self.scale)")},
+    {"MulBnInPlace", mul_bn, "return self.batch_norm(self.linear(x).mul_(self.scale))",
+     GUARDED("self.b", "[self.scale]", "self.mul_bn(x)", "self.batch_norm(self.linear(x).mul_(self.scale))")},
+    {"MulBnInPlaceStatement", mul_bn, "y = self.linear(x); y *= self.scale; return self.batch_norm(y)",
+     GUARDED("self.b", "[self.scale]", "self.mul_bn(x)", "self.batch_norm(self.linear(x).mul_(self.scale))")},
+    {"MulBnBiasInPlace", mul_bn, "return self.batch_norm((x @ self.w.t()).add_(self.b) * self.scale)",
+     GUARDED("self.b", "[self.scale]", "self.mul_bn(x)",
+             "self.batch_norm((x @ self.w.t()).add_(self.b) * self.scale)")},
+    {"SigmoidMulAddInPlace", sigmoid_mul_add, "y = self.linear(x); return y.sigmoid().mul_(self.factor).add_(y)",
+     "if tailor.uniform(x, self.w, self.b, " OPERANDS("[None]") "):\n    r = self.sigmoid_mul_add(x)\n"
+     "else:\n    y = self.linear(x)\n    r = y.sigmoid().mul_(self.factor).add_(y)\nreturn r"},
+    {"AddSwishGnInPlace", add_swish_gn, "return self.group_norm(self.swish(self.linear(x).add_(self.scale)))",
+     GUARDED("self.b", "[self.scale]", "self.add_swish_gn(x)",
+             "self.group_norm(self.swish(self.linear(x).add_(self.scale)))")},
+    {"AddSwishGnSiluInPlace", add_swish_gn, "return self.group_norm(torch.silu_(self.linear(x) + self.scale))",
+     GUARDED("self.b", "[self.scale]", "self.add_swish_gn(x)",
+             "self.group_norm(torch.silu_(self.linear(x) + self.scale))")},
+    {"SwishAddGnInPlace", swish_add_gn, "return self.group_norm(torch.silu_(self.linear(x)).add_(self.scale))",
+     GUARDED("self.b", "[self.scale]", "self.swish_add_gn(x)",
+             "self.group_norm(torch.silu_(self.linear(x)).add_(self.scale))")},
+    {"SwishAddGnSigmoidInPlace", swish_add_gn,
+     "y = self.linear(x); return self.group_norm(torch.sigmoid(y).mul_(y) + self.scale)",
+     "if tailor.uniform(x, self.w, self.b, " OPERANDS("[self.scale]") "):\n    r = self.swish_add_gn(x)\n"
+     "else:\n    y = self.linear(x)\n    r = self.group_norm(torch.sigmoid(y).mul_(y) + self.scale)\nreturn r"},
+    {"BnAddDivSwishInPlace", bn_add_div_swish,
+     "return torch.silu_(self.batch_norm(self.linear(x)).add_(self.one).div_(self.factor))",
+     GUARDED("self.b", "[self.one, None]", "self.bn_add_div_swish(x)",
+             "torch.silu_(self.batch_norm(self.linear(x)).add_(self.one).div_(self.factor))")},
+    {"GnSwishMulSwishInPlace", gn_swish_mul_swish,
+     "return torch.silu_(torch.silu_(self.group_norm(self.linear(x))).mul_(self.scale))",
+     GUARDED("self.b", "[self.scale]", "self.gn_swish_mul_swish(x)",
+             "torch.silu_(torch.silu_(self.group_norm(self.linear(x))).mul_(self.scale))")},
+};
+INSTANTIATE_TEST_SUITE_P(Guarded, Rewrites, testing::ValuesIn(guarded), name_of_row);
+
+}  // namespace
+}  // namespace tailor::test

@@ -1,0 +1,92 @@
+// What unfuse gives back, as whole graphs: the formula's own calls, at the places where the author had them. That each
+// spelling computes the same afterwards is asserted beside its rewriting, in rewrite_test.cpp and prove_test.cpp.
+#include <gtest/gtest.h>
+
+#include "ir.h"
+
+namespace tailor::test {
+namespace {
+
+void expect_unfused(const std::string& fused, const std::string& wanted) {
+  const auto graph = graph_of(net(fused));
+  std::vector<Site> sites;
+  ASSERT_TRUE(unfuse_graph(graph, sites, "forward"));
+  graph->lint();
+  ASSERT_EQ(sites.size(), 1u);
+  EXPECT_FALSE(sites[0].fused);
+  EXPECT_EQ(sites[0].reason, "unfused");
+  EXPECT_EQ(text(graph), text(graph_of(net(wanted))));
+}
+
+TEST(Unfuse, EveryRule) {
+  expect_unfused("return self.mul_bn(x)", "return self.batch_norm(self.linear(x) * self.scale)");
+  expect_unfused("return self.sigmoid_mul_add(x)", "y = self.linear(x); return torch.sigmoid(y) * self.factor + y");
+  expect_unfused("return self.add_swish_gn(x)", "return self.group_norm(self.swish(self.linear(x) + self.scale))");
+  expect_unfused("return self.swish_add_gn(x)", "return self.group_norm(self.swish(self.linear(x)) + self.scale)");
+  expect_unfused("return self.bn_add_div_swish(x)",
+                 "return self.swish((self.batch_norm(self.linear(x)) + self.one) / self.factor)");
+  expect_unfused("return self.gn_swish_mul_swish(x)",
+                 "return self.swish(self.swish(self.group_norm(self.linear(x))) * self.scale)");
+}
+
+TEST(Unfuse, EveryOverload) {
+  expect_unfused(
+      "return tailor.linear_mul_batch_norm(x, self.w, None, self.scale, None, None, self.mean, self.var, 0.001, False)",
+      "return torch.batch_norm(torch.linear(x, self.w, None) * self.scale, None, None, self.mean, self.var, False, 0.0, "
+      "0.001, False)");
+  expect_unfused("return tailor.linear_sigmoid_mul_add(x, self.w, self.b, self.one)",
+                 "y = self.linear(x); return torch.sigmoid(y) * self.one + y");
+  expect_unfused(
+      "return tailor.linear_batch_norm_add_div_swish(x, self.w, self.b, self.gamma, self.beta, self.mean, self.var, "
+      "0.001, True, self.one, self.scale)",
+      "return self.swish((torch.batch_norm(self.linear(x), self.gamma, self.beta, self.mean, self.var, False, 0.0, 0.001, "
+      "True) + self.one) / self.scale)");
+  expect_unfused(
+      "return tailor.linear_batch_norm_add_div_swish(x, self.w, self.b, self.gamma, self.beta, self.mean, self.var, "
+      "0.001, True, self.one, 2)",
+      "return self.swish((torch.batch_norm(self.linear(x), self.gamma, self.beta, self.mean, self.var, False, 0.0, 0.001, "
+      "True) + self.one) / 2)");
+}
+
+// From the fused graph back to the author's: nothing of the guards is left behind, and the parts stand where they stood.
+void expect_round_trip(const std::string& body, const std::string& wanted) {
+  const auto graph = graph_of(net(body));
+  fuse_graph(graph);
+  std::vector<Site> sites;
+  ASSERT_TRUE(unfuse_graph(graph, sites, "forward")) << body;
+  EXPECT_EQ(text(graph), text(graph_of(net(wanted)))) << body;
+}
+
+TEST(Unfuse, RoundTrips) {
+  for (const char* body : {"return self.bn(self.linear(x) * self.scale)",
+                           "return self.gn(self.swish(self.linear(x) + self.scale))",
+                           "return self.swish((self.bn(self.linear(x)) + self.one) / self.factor)",
+                           "return self.batch_norm(torch.addmm(self.b, x, self.w.t()) * self.scale)",
+                           "return self.batch_norm((x @ self.w.t() + self.b).mul_(self.scale))",
+                           "y = x @ self.w.t() + self.b; z = y.size(0) + 1; return self.batch_norm(self.scale * y), z",
+                           "y = self.linear(x); self.other.add_(1.0); return self.batch_norm(y * self.scale)",
+                           "y = self.linear(x); n = y.size(0); z = y * self.scale; return self.batch_norm(z), z.dim() + n"})
+    expect_round_trip(body, body);
+  expect_round_trip("return self.group_norm(torch.silu(self.scale + self.linear(x)))",  // one spelling comes back
+                    "return self.group_norm(self.swish(self.linear(x) + self.scale))");
+}
+
+TEST(Unfuse, InBranchesLoopsAndForks) {
+  const std::string body =
+      "def part(self, x):\n    return self.batch_norm(self.linear(x) * self.scale)\ndef forward(self, x):\n    r = "
+      "torch.wait(fork(self.part, x))\n    for i in range(2):\n        if i > 0:\n            r = "
+      "self.batch_norm(torch.linear(r, self.square) * self.scale)\n    return r";
+  expect_round_trip(body, body);
+}
+
+TEST(Unfuse, NothingToDo) {
+  const auto graph = graph_of(net("return self.bn(self.linear(x) * self.scale)"));
+  const std::string before = text(graph);
+  std::vector<Site> sites;
+  EXPECT_FALSE(unfuse_graph(graph, sites, "forward"));
+  EXPECT_TRUE(sites.empty());
+  EXPECT_EQ(text(graph), before);
+}
+
+}  // namespace
+}  // namespace tailor::test

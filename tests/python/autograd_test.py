@@ -1,0 +1,241 @@
+"""Gradients of the ops: gradcheck and gradgradcheck for every subset of requires_grad, and eager's own gradients."""
+import itertools
+import math
+import warnings
+
+import torch
+
+import cases
+from cases import B, C, CHAINS, K, N, OPS, draw
+from checks import Checks, Outcome, copied, main
+
+# Small enough that every subset of every variant can be checked twice; the sizes still differ.
+SMALL = dict(x=(4, 2), w=(6, 2), groups=3)
+
+
+def small(op, seed=0, **parts):
+    """A small float64 sample; `parts` comes from cases.optional_parts."""
+    shapes = {name: (6,) if shape == (N,) else shape for name, shape in parts.items()}
+    vector = (1,) if op.stem == "linear_batch_norm_add_div_swish" else (6,)
+    return draw(op, seed, torch.float64, **{**SMALL, "b": (6,), "norm": (6,), "stats": (6,), "vector": vector, **shapes})
+
+
+def subsets(names):
+    for size in range(1, len(names) + 1):
+        yield from itertools.combinations(names, size)
+
+
+def ends(names):
+    return [tuple(names), *[(name,) for name in names]]
+
+
+class AutogradTest(Checks):
+    def function_of(self, op, arguments, names):
+        """The op as a function of the named tensors; buffers are fresh at each call, as gradcheck calls many times."""
+        def function(*tensors):
+            values = {n: v.clone() if n.startswith("running") and v is not None else v for n, v in arguments.items()}
+            values.update(zip(names, tensors))
+            return op(values)
+        return function, [arguments[name].clone().requires_grad_() for name in names]
+
+    def check_all(self, check, what, **options):
+        """Every subset with all optional parts there; all inputs and each alone where some are absent."""
+        for op in OPS:
+            for parts in cases.optional_parts(op, training=(True, False)):
+                arguments = small(op, **parts)
+                everything = op.overload == "default" and None not in parts.values()
+                for names in (subsets if everything else ends)(op.tensors(arguments)):
+                    function, leaves = self.function_of(op, arguments, names)
+                    found = Outcome(lambda: check(function, leaves, **options))
+                    self.assertTrue(found.value, f"{what} of {op} {parts} in {names}: {found}\n{found.exception}")
+
+    def test_gradcheck(self):
+        self.check_all(torch.autograd.gradcheck, "gradcheck", fast_mode=True)
+
+    def test_gradgradcheck(self):
+        self.check_all(torch.autograd.gradgradcheck, "gradgradcheck", fast_mode=True)
+
+    def test_slow_gradcheck_of_all_inputs(self):
+        """The slow mode looks at every entry, and at undefined and strided gradients."""
+        for op in OPS:
+            for training in [False] if op.inference or not op.batch_norm else [True, False]:
+                arguments = small(op, training=training)
+                function, leaves = self.function_of(op, arguments, op.tensors(arguments))
+                self.assertTrue(torch.autograd.gradcheck(function, leaves), f"{op} training {training}")
+
+    def gradients(self, call, op, arguments, names, cotangent=None):
+        values = copied(arguments)
+        for name in names:
+            values[name].requires_grad_()
+        out = call(values)
+        if cotangent is None:
+            cotangent = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).reshape(out.shape).to(out.dtype)
+        found = torch.autograd.grad(out, [values[name] for name in names], cotangent, allow_unused=True)
+        return dict(zip(names, found))
+
+    def compare(self, op, arguments, names, what, cotangent=None, loose=1.0):
+        """Each gradient against eager's: dtype and shape exactly, values against a float64 run of the chain."""
+        expected = Outcome(lambda: self.gradients(op.eager, op, arguments, names, cotangent))
+        actual = Outcome(lambda: self.gradients(op, op, arguments, names, cotangent))
+        if expected.error or actual.error:
+            self.assert_outcome(actual, expected, f"{op} {what}")
+            return
+        exact = self.gradients(op.eager, op, cases.in_double(arguments), names, cotangent.double() if cotangent is not None else None)
+        size = max([1.0, *[g.abs().max().item() for g in exact.values() if g is not None and g.numel()]])  # some cancel to zero
+        for name in names:
+            mine, theirs = actual.value[name], expected.value[name]
+            label = f"{op} {what}: gradient of {name}"
+            self.assertEqual(mine is None, theirs is None, label)
+            if theirs is None or not theirs.numel():
+                continue
+            self.assertEqual((mine.dtype, mine.shape, mine.device), (theirs.dtype, theirs.shape, theirs.device), label)
+            referee = exact[name]
+            unit = torch.finfo(theirs.dtype).eps * (size if math.isfinite(size) else 1.0)
+            mine, theirs = (mine.double() - referee).abs(), (theirs.double() - referee).abs()
+            wrong = torch.isnan(mine) & ~torch.isnan(theirs)
+            self.assertFalse(wrong.any(), f"{label}: NaN where eager has a number")
+            off, allowed = torch.nan_to_num(mine).max().item(), 2 * loose * torch.nan_to_num(theirs).max().item() + 32 * loose * unit
+            self.assertLessEqual(off, allowed, f"{label}: error against float64, eager's is {theirs.max().item():g}")
+
+    def each(self, ops=OPS):
+        for op in ops:
+            for training in [False] if op.inference or not op.batch_norm else [True, False]:
+                yield op, training
+
+    def test_every_dtype_against_eager(self):
+        for (op, training), dtype in itertools.product(self.each(), cases.FLOATS):
+            for seed in range(3):
+                arguments = draw(op, seed, dtype, training=training, x=(33, K))
+                self.compare(op, arguments, op.tensors(arguments), f"{dtype} seed {seed} training {training}")
+
+    def test_every_subset_in_float32(self):
+        for op in OPS:
+            for parts in cases.optional_parts(op):
+                arguments = draw(op, x=(17, K), **parts)
+                everything = op.overload == "default" and None not in parts.values()
+                for names in (subsets if everything else ends)(op.tensors(arguments)):
+                    self.compare(op, arguments, names, f"{parts} in {names}")
+
+    def test_strange_shapes(self):
+        for (op, training), (name, shape) in itertools.product(self.each(), cases.STRANGE.items()):
+            arguments = draw(op, **{"training": training, **shape}, dtype=torch.float64)
+            self.compare(op, arguments, op.tensors(arguments), f"{name} training {training}", loose=1e4)
+
+    def test_mixed_dtypes(self):
+        for (op, training), base, dtype in itertools.product(self.each(), (torch.float32, torch.bfloat16), cases.FLOATS):
+            reference = draw(op, dtype=base, training=training, x=(17, K))
+            for name in [n for n, v in reference.items() if isinstance(v, torch.Tensor)]:
+                arguments = {**reference, name: reference[name].to(dtype)}
+                self.compare(op, arguments, op.tensors(arguments), f"{base} but {name} {dtype} training {training}", loose=4)
+
+    def test_strided_inputs_and_cotangents(self):
+        for op, training in self.each():
+            reference = draw(op, dtype=torch.float64, training=training)
+            cotangent = torch.linspace(-1, 1, B * N, dtype=torch.float64).reshape(B, N)
+            for layout, view in cases.views(cotangent):
+                self.compare(op, reference, op.tensors(reference), f"cotangent {layout}", cotangent=view, loose=1e3)
+            for name in op.tensors(reference):
+                for layout, view in cases.views(reference[name]):
+                    if op.batch_norm and name == "norm_weight" and not view.is_contiguous():
+                        continue  # torch 2.11's batch norm backward on the CPU reads such a weight, and beyond it, as if it were contiguous
+                    self.compare(op, {**reference, name: view}, op.tensors(reference), f"{name} {layout}", loose=1e4)
+
+    def test_3d(self):
+        for op, training in self.each():
+            arguments = draw(op, dtype=torch.float64, training=training, x=(B, C, K), norm=(C,), stats=(C,))
+            for order in ((0, 1, 2), (1, 0, 2), (2, 1, 0)):
+                whole = arguments["input"]
+                view = whole.permute(order).contiguous().permute([order.index(i) for i in range(3)])
+                self.compare(op, {**arguments, "input": view}, op.tensors(arguments), f"3-D as {order}", loose=1e3)
+
+    def test_a_saved_tensor_written_before_backward_is_an_error(self):
+        for op, training in self.each():
+            reference = draw(op, training=training)
+            for name in [n for n, v in reference.items() if isinstance(v, torch.Tensor)]:
+                found = []
+                for call in (op, op.eager):
+                    values = copied(reference)
+                    leaves = [values[n].requires_grad_() for n in op.tensors(values)]
+                    out = call(values)
+                    with torch.no_grad():
+                        values[name].add_(1)
+                    found.append(Outcome(lambda: torch.autograd.grad(out.sum(), leaves)))
+                mine, theirs = found
+                if theirs.error:
+                    self.assertIsNotNone(mine.error, f"{op}: {name} was written between forward and backward, unseen; eager: {theirs}")
+                    self.assertIn("modified by an inplace operation", mine.exception, f"{op}: {name}")
+                elif mine.error is None:
+                    self.assert_same(mine.value, theirs.value, f"{op}: {name} written, which eager does not read again", (1e-3, 1e-3), strides=False)
+                elif not name.startswith("running"):
+                    self.assertIn("modified by an inplace operation", mine.exception, f"{op}: {name}")
+                else:
+                    self.fail(f"{op}: {name} may change between forward and backward in eager, training {training}: {mine}")
+
+    def test_two_training_calls_and_then_both_backwards(self):
+        """A batch norm used twice: the second call writes the statistics that the first one was given."""
+        for op in (op for op in CHAINS if op.batch_norm):
+            grads = []
+            for call in (op, op.eager):
+                values = draw(op, dtype=torch.float64)
+                leaves = [values[n].requires_grad_() for n in op.tensors(values)]
+                first, second = call(values), call({**values, "input": values["input"] * 2})
+                found = Outcome(lambda: torch.autograd.grad((first * second).sum(), leaves))
+                self.assertIsNone(found.error, f"{op}: {found}")
+                grads.append(found.value)
+            self.assert_same(*grads, f"{op}: two calls", strides=False)
+
+    def test_backward_twice_and_freed_buffers(self):
+        for op, training in self.each(CHAINS):
+            arguments = draw(op, dtype=torch.float64, training=training)
+            leaves = [arguments[n].requires_grad_() for n in op.tensors(arguments)]
+            loss = op(arguments).square().sum()
+            first = torch.autograd.grad(loss, leaves, retain_graph=True)
+            second = torch.autograd.grad(loss, leaves)
+            self.assert_same(second, first, f"{op}: second backward")
+            again = Outcome(lambda: torch.autograd.grad(loss, leaves))
+            self.assertIn("backward through the graph a second time", again.exception or "", f"{op}: freed: {again}")
+
+    def test_the_result_can_be_written(self):
+        for op, training in self.each(CHAINS):
+            grads = []
+            for call in (op, op.eager):
+                arguments = draw(op, dtype=torch.float64, training=training)
+                leaves = [arguments[n].requires_grad_() for n in op.tensors(arguments)]
+                found = Outcome(lambda: torch.autograd.grad(call(arguments).mul_(2).relu_().sum(), leaves))
+                grads.append(found)
+            mine, theirs = grads
+            if theirs.error is None:
+                self.assert_outcome(mine, theirs, f"{op}: result written in place", strides=False)
+
+    def test_saved_tensor_hooks_and_checkpoint(self):
+        from torch.utils.checkpoint import checkpoint
+        for op in CHAINS:
+            arguments = draw(op, dtype=torch.float64, training=False)
+            leaves = [arguments[n].requires_grad_() for n in op.tensors(arguments)]
+            plain = torch.autograd.grad(op(arguments).square().sum(), leaves)
+            with torch.autograd.graph.save_on_cpu():
+                hooked = torch.autograd.grad(op(arguments).square().sum(), leaves)
+            self.assert_same(hooked, plain, f"{op}: saved-tensor hooks")
+            again = checkpoint(lambda x: op({**arguments, "input": x}), arguments["input"], use_reentrant=False)
+            self.assert_same(torch.autograd.grad(again.square().sum(), leaves), plain, f"{op}: checkpoint")
+
+    def test_a_third_derivative_is_right_or_refused(self):
+        for op in CHAINS:
+            found = []
+            for call in (op, op.eager):
+                arguments = small(op, training=False)
+                x = arguments["input"].requires_grad_()
+
+                def third(x=x, arguments=arguments, call=call):
+                    value = call(arguments).pow(3).sum()
+                    for _ in range(3):
+                        value, = torch.autograd.grad(value.square().sum(), x, create_graph=True)
+                    return value.detach()
+                found.append(Outcome(third))
+            if found[0].error is None:
+                self.assert_same(found[0].value, found[1].value, f"{op}: third derivative", (1e-6, 1e-6), strides=False)
+
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore")
+    main()

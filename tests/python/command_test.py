@@ -1,0 +1,284 @@
+"""The tailor command from outside: files in, files out, exit statuses, and nothing left behind."""
+import json
+import os
+import pathlib
+import random
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import torch
+
+import models
+from checks import ROOT, library, main
+
+COMMAND = os.environ.get("TAILOR_COMMAND", str(ROOT / "build" / "tailor"))
+BATCH_NORM = "linear_mul_batch_norm"
+NET = "return self.bn(self.gemm(x) * self.scale)"
+INPUT = f"--input=float32[{models.B},{models.K}]"
+
+
+def saved(body=NET, seed=0):
+    """The bytes of the net with this forward, as plain torch saves them: the library is not loaded in this process."""
+    with tempfile.NamedTemporaryFile() as file:
+        torch.jit.script(models.build(body, seed)).save(file.name, _extra_files={"note.txt": "hello", "sub/b.bin": b"\0\1"})
+        return pathlib.Path(file.name).read_bytes()
+
+
+def outputs(*paths):
+    """What each file computes, in a process of its own that has the library."""
+    code = ("import sys, torch; torch.ops.load_library(sys.argv[1]); torch.ops.tailor.auto(False); torch.manual_seed(1)\n"
+            f"x = torch.randn({models.B}, {models.K})\n"
+            "for path in sys.argv[2:]:\n"
+            "    m = torch.jit.load(path); y = m.train()(x); z = m.eval()(x)\n"
+            "    print([*y.flatten().tolist(), *z.flatten().tolist(), *[v.sum().item() for v in m.state_dict().values()]])")
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, library(), *map(str, paths)], capture_output=True, text=True, check=True)
+    return [torch.tensor(json.loads(line.replace("nan", "NaN"))) for line in done.stdout.splitlines()]
+
+
+class CommandTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.model = saved()
+
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+        self.source, self.target = self.folder / "model.pt", self.folder / "fused.pt"
+        self.source.write_bytes(self.model)
+
+    def run_command(self, *words, **options):
+        return subprocess.run([COMMAND, *map(str, words)], capture_output=True, text=True, timeout=300, **options)
+
+    def done(self, *words, **options):
+        result = self.run_command(*words, **options)
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result)
+        return result.stdout
+
+    def refused(self, status, *words, says="", leaves=("model.pt",), **options):
+        """The command fails with this status and one line, and the folder holds what it held."""
+        result = self.run_command(*words, **options)
+        self.assertEqual(result.returncode, status, result)
+        self.assertRegex(result.stderr, r"\Atailor: [^\n]+\n\Z")
+        self.assertIn(says, result.stderr)
+        self.assertEqual(sorted(os.listdir(self.folder)), sorted(leaves), result)
+        return result
+
+    # ---- fuse, inspect, unfuse
+
+    def test_fuses_verifies_and_reports(self):
+        report, drawing = self.folder / "report.json", self.folder / "graph.svg"
+        text = self.done("fuse", self.source, "-o", self.target, f"--expect={BATCH_NORM}=1", INPUT, "--report", report, "--svg", drawing)
+        self.assertRegex(text, rf"{BATCH_NORM}\s+forward\s+\S+:\d+\s+fused\n")
+        self.assertIn("fused 1 of 1 sites\n", text)
+        sites = json.loads(report.read_text())["sites"]
+        self.assertEqual([(site["rule"], site["fused"]) for site in sites], [(BATCH_NORM, True)])
+        self.assertTrue(drawing.read_text().lstrip().startswith("<"))
+        plain, fused = outputs(self.source, self.target)
+        torch.testing.assert_close(fused, plain, atol=1e-4, rtol=1e-4)
+        self.assertEqual(sorted(os.listdir(self.folder)), ["fused.pt", "graph.svg", "model.pt", "report.json"])
+
+    def test_keeps_what_else_is_in_the_file(self):
+        self.done("fuse", self.source, "-o", self.target)
+        code = ("import sys, torch; torch.ops.load_library(sys.argv[1]); extra = {'note.txt': '', 'sub/b.bin': ''}\n"
+                "m = torch.jit.load(sys.argv[2], _extra_files=extra); print([extra, list(m.state_dict()), m.training])")
+        def contents(path):
+            return subprocess.run([sys.executable, "-W", "ignore", "-c", code, library(), path], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(contents(self.target), contents(self.source))
+        self.assertIn("hello", contents(self.target))
+
+    def test_fusing_twice_changes_nothing_more(self):
+        self.done("fuse", self.source, "-o", self.target)
+        self.done("fuse", self.target, "-o", self.target)
+        torch.testing.assert_close(*outputs(self.source, self.target), atol=1e-4, rtol=1e-4)
+
+    def test_in_place(self):
+        self.done("fuse", self.source, "-o", self.source)
+        self.assertIn("needs Tailor to be loaded", self.done("inspect", self.source))
+        self.assertEqual(os.listdir(self.folder), ["model.pt"])
+
+    def test_inspect_writes_nothing(self):
+        text = self.done("inspect", self.source)
+        self.assertRegex(text, rf"{BATCH_NORM}.*would fuse\n")
+        self.assertRegex(text, r"gemm\.weight\s+parameter\s+float32\s+\[12,5\]\n")
+        self.assertRegex(text, r"bn\.num_batches_tracked\s+buffer\s+int64\s+\[\]\n")
+        self.assertIn("loads without Tailor", text)
+        self.assertEqual(os.listdir(self.folder), ["model.pt"])
+        self.assertEqual(self.source.read_bytes(), self.model)
+
+    def test_unfuse_gives_a_file_that_plain_torch_runs(self):
+        self.done("fuse", self.source, "-o", self.target)
+        self.done("unfuse", self.target, "-o", self.folder / "plain.pt")
+        torch.manual_seed(1)
+        x = torch.randn(models.B, models.K)
+        before, after = torch.jit.load(self.source), torch.jit.load(self.folder / "plain.pt")
+        self.assertTrue(torch.equal(before(x), after(x)))
+        self.assertIn("loads without Tailor", self.done("inspect", self.folder / "plain.pt"))
+
+    def test_other_rules_leave_it_alone(self):
+        text = self.done("fuse", self.source, "-o", self.target, "--rule", "linear_sigmoid_mul_add")
+        self.assertIn("fused 0 of 1 sites", text)
+        self.assertIn("left: ", text)
+        self.assertIn("loads without Tailor", self.done("inspect", self.target))
+
+    def test_input_file(self):
+        torch.save([torch.randn(models.B, models.K)], self.folder / "x.pt")
+        self.done("fuse", self.source, "-o", self.target, "--input-file", self.folder / "x.pt", "--seed", 7)
+
+    # ---- what it says no to
+
+    def test_wrong_use(self):
+        self.refused(2)
+        self.refused(2, "fuse", self.source, says="-o OUT")
+        self.refused(2, "fuse", self.source, "-o", self.target, "--rule", "nothing", says=BATCH_NORM)
+        self.refused(2, "fuse", self.source, "-o", self.target, "--input=float32[3,", says="--input")
+
+    def test_expectation_not_met(self):
+        report = self.folder / "report.json"
+        result = self.refused(5, "fuse", self.source, "-o", self.target, f"--expect={BATCH_NORM}=2", "--report", report,
+                              says=f"expected 2 sites of {BATCH_NORM}, fused 1")
+        self.assertIn("fused 1 of 1 sites", result.stdout)
+
+    def test_inputs_that_the_model_does_not_take(self):
+        self.refused(4, "fuse", self.source, "-o", self.target, INPUT, INPUT, says="verification failed")
+        self.refused(4, "fuse", self.source, "-o", self.target, "--input=float32[3,4]", says="verification failed")
+
+    def test_help(self):
+        self.assertIn("tailor fuse IN -o OUT", self.done("--help"))
+        self.assertIn("--expect NAME=COUNT", self.done("help", "fuse"))
+        self.assertRegex(self.done("--version"), r"tailor \d+\.\d+\.\d+")
+
+    def test_unreadable_input(self):
+        other = self.folder / "other"
+        for content, says in ((b"", "empty"), (b"hello", "not a torch file"), (self.model[:-1], "was cut off"), (self.model[5000:], "model.pt")):
+            self.source.write_bytes(content)
+            self.refused(3, "fuse", self.source, "-o", self.target)
+        torch.save({"a": torch.ones(2)}, self.source)
+        self.refused(3, "inspect", self.source, says="torch.save wrote it")
+        torch.save({"a": torch.ones(2)}, self.source, _use_new_zipfile_serialization=False)
+        self.refused(3, "inspect", self.source, says="pickle")
+        self.refused(3, "inspect", other, says="No such file")
+        self.refused(3, "inspect", self.folder, says="not a regular file")
+        os.mkfifo(other)
+        self.refused(3, "inspect", other, says="not a regular file", leaves=("model.pt", "other"))
+
+    def test_missing_library(self):
+        torch.library.define("tailor_test::twice", "(Tensor x) -> Tensor")
+        torch.jit.script(models.build("return torch.ops.tailor_test.twice(x)")).save(self.source)
+        self.refused(3, "inspect", self.source, says="needs the library that defines 'tailor_test::twice'")
+
+    def test_damaged_files(self):
+        """Random damage: refused, or what torch loads from it is what it was."""
+        chance = random.Random(0)
+        expected = None
+        for _ in range(int(os.environ.get("TAILOR_MUTANTS", 40))):
+            damaged = bytearray(self.model)
+            for _ in range(chance.randint(1, 3)):
+                damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+            self.source.write_bytes(damaged)
+            result = self.run_command("inspect", self.source)
+            self.assertIn(result.returncode, (0, 3), result)
+            if result.returncode == 3:
+                self.assertRegex(result.stderr, r"\Atailor: [^\n]+\n\Z")
+                continue
+            if expected is None:
+                (self.folder / "whole.pt").write_bytes(self.model)
+                expected = torch.jit.load(self.folder / "whole.pt").state_dict()
+            for name, value in torch.jit.load(self.source).state_dict().items():
+                self.assertTrue(torch.equal(value, expected[name]), name)
+
+    # ---- writing
+
+    def test_refuses_outputs_that_are_no_files(self):
+        other = self.folder / "other"
+        self.refused(6, "fuse", self.source, "-o", "/dev/null", says="not a regular file")
+        self.refused(6, "fuse", self.source, "-o", "/dev/full", says="not a regular file")
+        self.refused(6, "fuse", self.source, "-o", self.folder, says="is a folder")
+        self.refused(6, "fuse", self.source, "-o", other / "x.pt", says="No such file")
+        self.refused(6, "fuse", self.source, "-o", self.target, "--report", "/dev/null", says="not a regular file")
+        os.mkfifo(other)
+        self.refused(6, "fuse", self.source, "-o", other, says="not a regular file", leaves=("model.pt", "other"))
+
+    def test_link(self):
+        (self.folder / "there").mkdir()
+        link = self.folder / "link.pt"
+        link.symlink_to("there/target.pt")
+        self.done("fuse", self.source, "-o", link)
+        self.assertTrue(link.is_symlink())
+        self.assertTrue(stat.S_ISREG((self.folder / "there/target.pt").lstat().st_mode))
+        self.assertEqual(os.listdir(self.folder / "there"), ["target.pt"])
+
+    def test_full_disk(self):
+        self.target.write_text("old")
+        limit = len(self.model) // 2
+        self.refused(6, "fuse", self.source, "-o", self.target, says="cannot be written: File too large", leaves=("fused.pt", "model.pt"),
+                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+        self.assertEqual(self.target.read_text(), "old")
+
+    def test_really_full_disk(self):
+        mount = self.folder / "small"
+        mount.mkdir()
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(mount)], capture_output=True).returncode:
+            self.skipTest("cannot mount a small file system here")
+        self.addCleanup(subprocess.run, ["umount", str(mount)], check=True)
+        self.refused(6, "fuse", self.source, "-o", mount / "fused.pt", says="No space left", leaves=("model.pt", "small"))
+        self.assertEqual(os.listdir(mount), [])
+
+    def test_read_only_folder(self):
+        if os.geteuid() == 0:
+            self.skipTest("everything is writable for root")
+        self.folder.chmod(0o500)
+        self.addCleanup(self.folder.chmod, 0o700)
+        self.refused(6, "fuse", self.source, "-o", self.target, says="Permission denied")
+
+    def test_standard_output_that_cannot_be_written(self):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([COMMAND, "fuse", self.source, "-o", self.target], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual((result.returncode, os.listdir(self.folder)), (6, ["model.pt"]), result)
+
+    def test_signals_leave_nothing(self):
+        """Ended at many moments: the old file or the new one, and no temporary file."""
+        start = time.monotonic()
+        self.done("fuse", self.source, "-o", self.target)
+        whole = time.monotonic() - start
+        chance = random.Random(0)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL) * 4:
+            self.target.write_text("old")
+            process = subprocess.Popen([COMMAND, "fuse", self.source, "-o", self.target], stdout=subprocess.DEVNULL)
+            time.sleep(chance.uniform(0.3, 1) * whole)
+            process.send_signal(number)
+            process.wait()
+            left = set(os.listdir(self.folder)) - {"model.pt", "fused.pt"}
+            if number == signal.SIGKILL:  # nobody can clean up after this, so the name has to say what it is
+                self.assertTrue(all(name.startswith("fused.pt.tailor-tmp-") for name in left), left)
+                for name in left:
+                    (self.folder / name).unlink()
+            else:
+                self.assertEqual(left, set())
+            if self.target.read_bytes() != b"old":
+                self.done("inspect", self.target)
+
+    def test_progress_only_for_people(self):
+        self.assertEqual(self.run_command("inspect", self.source).stderr, "")
+        leader, follower = os.openpty()
+        process = subprocess.Popen([COMMAND, "inspect", self.source], stdout=subprocess.DEVNULL, stderr=follower)
+        os.close(follower)
+        seen = b""
+        try:
+            while part := os.read(leader, 4096):
+                seen += part
+        except OSError:  # how the end of a terminal looks
+            pass
+        process.wait()
+        os.close(leader)
+        self.assertIn(b"loading", seen)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,344 @@
+"""Door 1, when a module is scripted or traced, and door 2, when asked: everything a user does with a model afterwards."""
+import copy
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import torch
+
+import models
+from checks import auto, calls_of, library, main, sites
+from models import BN, GN, SIG, SPELLINGS, build
+from scripted import Following, is_fused, random_inputs, scripted, text_of
+
+SIX = [next(row for row in SPELLINGS if row.rule == rule) for rule in dict.fromkeys(row.rule for row in SPELLINGS)]
+
+
+def reloaded(model, **options):
+    file = io.BytesIO()
+    torch.jit.save(model, file)
+    file.seek(0)
+    return torch.jit.load(file, **options)
+
+
+def python(code, *arguments, **environment):
+    """Runs code in a process of its own; returns what it printed."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, *arguments], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "TAILOR_LIBRARY": library(), **environment})
+    if done.returncode:
+        raise AssertionError(f"exit {done.returncode}:\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+class DoorOneTest(Following):
+    def each(self):
+        for row in SIX:
+            yield row, scripted(row.body), build(row.body)
+
+    def test_scripting_is_all(self):
+        for row, fused, eager in self.each():
+            self.assertTrue(is_fused(fused, row.rule), row.body)
+            self.assert_calls(row.rule, lambda: fused(random_inputs(0)), "the first call", None)
+            eager(random_inputs(0))
+            self.follow(fused, eager, row.body)
+
+    def test_one_call_is_one_op(self):
+        for row, fused, _ in self.each():
+            for training in (True, False):
+                fused.train(training)
+                for gradients in (True, False):
+                    for _ in range(4):
+                        before = calls_of(row.rule)
+                        with torch.set_grad_enabled(gradients):
+                            fused(random_inputs(1))
+                        self.assertEqual(calls_of(row.rule), before + 1, f"{row.body}: training {training}, gradients {gradients}")
+
+    def test_nested_modules(self):
+        class Outer(torch.nn.Module):
+            def __init__(self, inner):
+                super().__init__()
+                self.inner, self.layers = inner, torch.nn.Sequential(torch.nn.Linear(12, 5), copy.deepcopy(inner))
+
+            def forward(self, x):
+                return self.layers(self.inner(x))
+        for row in SIX:
+            eager = Outer(build(row.body))
+            fused = torch.jit.script(Outer(build(row.body)))
+            fused.load_state_dict(eager.state_dict())
+            self.assertEqual(text_of(fused).count(f"tailor::{row.rule}"), 2, row.body)
+            self.follow(fused, eager, f"nested {row.body}", calls=3)
+
+    def test_sequential(self):
+        layers = [torch.nn.Linear(5, 12), torch.nn.BatchNorm1d(12), torch.nn.ReLU()]
+        fused, eager = torch.jit.script(torch.nn.Sequential(*layers)), torch.nn.Sequential(*copy.deepcopy(layers))
+        self.follow(fused, eager, "a plain Sequential")
+
+    def test_state_dict_moves_in_and_out(self):
+        for row, fused, eager in self.each():
+            torch.manual_seed(99)
+            other = models.randomise(build(row.body, seed=8))
+            fused(random_inputs(0))
+            fused.load_state_dict(other.state_dict())
+            eager.load_state_dict(fused.state_dict())
+            self.follow(fused, other, f"loaded into {row.body}")
+
+    def test_training_with_an_optimizer(self):
+        for row, fused, eager in self.each():
+            for optimizer in (torch.optim.SGD, torch.optim.AdamW):
+                pair = [(m.train(), optimizer(m.parameters(), lr=0.01)) for m in (fused, eager)]
+                for step in range(6):
+                    losses = []
+                    for model, rule in pair:
+                        rule.zero_grad()
+                        loss = model(random_inputs(step)).square().mean()
+                        loss.backward()
+                        if optimizer is torch.optim.AdamW:  # its first steps take the sign of gradients that are zero but for noise
+                            for p in model.parameters():
+                                if p.grad is not None and p.grad.abs().max() < 1e-5:
+                                    p.grad.zero_()
+                        rule.step()
+                        losses.append(loss.detach())
+                    self.assert_near([losses[0]], [losses[1]], f"{row.body} {optimizer.__name__}: loss of step {step}", 50)
+                self.assert_near([fused(random_inputs(9))], [eager(random_inputs(9))], f"{row.body} after {optimizer.__name__}", 50)
+                eager.load_state_dict(fused.state_dict())
+
+    def test_conversions(self):
+        for row, fused, eager in self.each():
+            fused(random_inputs(0)), eager(random_inputs(0))
+            for dtype in (torch.float64, torch.float32):
+                fused.to(dtype), eager.to(dtype)
+                self.follow(fused, eager, f"{row.body} to {dtype}", inputs=lambda s: random_inputs(s, dtype=dtype), calls=2, modes=(True, False))
+            for change, dtype in ((lambda m: m.to(torch.bfloat16), torch.bfloat16), (lambda m: m.float(), torch.float32), (lambda m: m.half(), torch.float16)):
+                change(fused), change(eager)
+                for model in (fused, eager):
+                    model.eval()
+                with torch.no_grad():
+                    x = random_inputs(3, dtype=dtype)
+                    actual, expected = fused(x), eager(x)
+                    self.assert_same(actual, expected, f"{row.body} as {dtype}", (0.2, 0.1) if dtype != torch.float32 else None)
+
+    def test_freezing_of_parameters(self):
+        for row, fused, eager in self.each():
+            for model in (fused, eager):
+                for name, p in model.named_parameters():
+                    p.requires_grad_(name.endswith(("scale", "one", "gn.weight", "gemm.bias")))
+            self.follow(fused, eager, f"{row.body}, some parameters frozen")
+
+    def test_copies_and_files(self):
+        for row, fused, eager in self.each():
+            fused.train()(random_inputs(0)), eager.train()(random_inputs(0))
+            loaded = reloaded(fused)
+            self.assertTrue(is_fused(loaded, row.rule), f"loaded {row.body}")
+            self.assert_calls(row.rule, lambda: loaded(random_inputs(1)), "loaded")
+            copy.deepcopy(eager)(random_inputs(1))
+            twin = copy.deepcopy(fused)
+            self.assertTrue(is_fused(twin, row.rule), f"deepcopy of {row.body}")
+            other = models.twin(eager)
+            with torch.no_grad():
+                self.assert_near([twin(random_inputs(2))], [other(random_inputs(2))], f"deepcopy of {row.body}")
+            self.assert_state(twin, other, "deepcopy")
+            self.assert_state(fused, eager, "the original is untouched")
+            again = reloaded(fused)
+            self.follow(again, models.twin(eager), f"loaded {row.body}")
+
+    def test_map_location_and_extra_files(self):
+        fused = scripted(SIX[0].body)
+        meta = reloaded(fused, map_location="cpu")
+        self.assert_state(meta, fused, "map_location")
+
+    def test_autocast(self):
+        for row, fused, eager in self.each():
+            for training in (True, False):
+                fused.train(training), eager.train(training)
+                for _ in range(3):
+                    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+                        actual, expected = fused(random_inputs(1)), eager(random_inputs(1))
+                    self.assertEqual(actual.dtype, expected.dtype, f"{row.body} under autocast")
+                    self.assert_same(actual.float(), expected.float(), f"{row.body} under autocast", (0.15, 0.08))
+
+    def test_auto_off(self):
+        old = torch.ops.tailor.auto(False)
+        try:
+            self.assertTrue(old, "on by default")
+            self.assertFalse(torch.ops.tailor.auto(False))
+            for row in SIX:
+                self.assertFalse(is_fused(torch.jit.script(build(row.body))), row.body)
+        finally:
+            torch.ops.tailor.auto(True)
+
+    def test_a_hopeless_module_compiles_as_before(self):
+        with self.assertRaises(Exception) as with_door:
+            torch.jit.script(build("return self.nothing_of_the_kind(x)"))
+        with auto(False), self.assertRaises(Exception) as without:
+            torch.jit.script(build("return self.nothing_of_the_kind(x)"))
+        self.assertIs(type(with_door.exception), type(without.exception))
+
+    def test_the_environment_hooks_and_exit(self):
+        code = """
+import os, sys, torch
+sys.path.insert(0, sys.argv[1])
+seen = []
+if sys.argv[2] == 'hooks':
+    torch._C._jit_set_emit_hooks(lambda m: seen.append('module'), lambda f: seen.append('function'))
+torch.ops.load_library(os.environ['TAILOR_LIBRARY'])
+import models
+m = torch.jit.script(models.build(models.SPELLINGS[0].body))
+f = torch.jit.script(models.function_of('def f(x, w):\\n    y = F.linear(x, w)\\n    return torch.sigmoid(y) * 2.0 + y\\n'))
+for _ in range(3):
+    m(torch.randn(7, 5)).sum().backward()
+    f(torch.randn(7, 5), torch.randn(12, 5))
+print('tailor::' in str(m.graph), 'tailor::' in str(f.graph), sorted(set(seen)))
+if sys.argv[2] == 'hooks':
+    torch._C._jit_set_emit_hooks(*torch._C._jit_get_emit_hooks())
+"""
+        here = os.path.dirname(os.path.abspath(__file__))
+        self.assertEqual(python(code, here, "plain").strip(), "True True []")
+        self.assertEqual(python(code, here, "hooks").strip(), "True True ['function', 'module']")
+        self.assertEqual(python(code, here, "plain", TAILOR_AUTO="0").strip(), "False False []")
+
+
+class DoorTwoTest(Following):
+    def unfused(self, row, **options):
+        return scripted(row.body, on=False, **options), build(row.body, **options)
+
+    def test_report(self):
+        for row in SIX:
+            model, _ = self.unfused(row)
+            before = text_of(model)
+            seen = json.loads(torch.ops.tailor.inspect(model))
+            self.assertEqual(text_of(model), before, "inspect changes nothing")
+            done = json.loads(torch.ops.tailor.fuse_(model))
+            for report in (seen, done):
+                self.assertEqual(list(report), ["tailor", "sites"], report)
+                self.assertEqual(len(report["sites"]), 1, report)
+                self.assertEqual((report["sites"][0]["rule"], report["sites"][0]["method"], report["sites"][0]["fused"]), (row.rule, "forward", True), report)
+            self.assertTrue(is_fused(model, row.rule))
+            text = text_of(model)
+            torch.ops.tailor.fuse_(model)
+            self.assertEqual(text_of(model), text, f"twice: {row.body}")
+
+    def test_modules_that_have_already_run(self):
+        for row in SIX:
+            for warm in ("gradients", "no_grad", "both", "autocast"):
+                model, eager = self.unfused(row)
+                for turn in range(4):
+                    for m in (model, eager):
+                        if warm in ("gradients", "both"):
+                            m(random_inputs(turn)).sum().backward()
+                        if warm in ("no_grad", "both"):
+                            with torch.no_grad():
+                                m(random_inputs(turn))
+                        if warm == "autocast":
+                            with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+                                m(random_inputs(turn))
+                            m.load_state_dict(build(row.body).state_dict())
+                torch.ops.tailor.fuse_(model)
+                self.assert_calls(row.rule, lambda: model(random_inputs(5)), f"{row.body}: the next call after {warm}")
+                eager(random_inputs(5))
+                if warm == "autocast":
+                    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+                        self.assert_calls(row.rule, lambda: model(random_inputs(6)), f"{row.body}: the next call under autocast")
+                        eager(random_inputs(6))
+                    model.load_state_dict(eager.state_dict())
+                self.follow(model, eager, f"{row.body} fused after {warm}", modes=(True, False))
+                torch.ops.tailor.unfuse_(model)
+                self.assert_no_calls(lambda: model(random_inputs(7)), f"{row.body}: the next call after unfuse_")
+
+    def test_a_parent_that_has_already_run(self):
+        class Parent(torch.nn.Module):
+            def __init__(self, child):
+                super().__init__()
+                self.child = child
+
+            def forward(self, x):
+                return self.child(x) + 1
+        with auto(False):
+            parent = torch.jit.script(Parent(build(SIX[0].body)))
+            for _ in range(4):
+                parent(random_inputs(0))
+        torch.ops.tailor.fuse_(parent)
+        self.assert_calls(BN, lambda: parent(random_inputs(0)), "the parent's next call")
+        self.assertTrue(is_fused(parent))
+
+    def test_wrapped_and_plain_modules(self):
+        model, _ = self.unfused(SIX[0])
+        torch.ops.tailor.fuse_(model._c)
+        self.assertTrue(is_fused(model))
+        for wrong in (torch.ones(2), 3, "text", None):
+            with self.assertRaisesRegex(Exception, r"(?i)module"):
+                torch.ops.tailor.fuse_(wrong)
+
+    def test_unfuse(self):
+        code = """
+import os, sys, torch
+for name in sorted(os.listdir(sys.argv[1])):
+    m, x = torch.jit.load(os.path.join(sys.argv[1], name, 'model.pt')), torch.load(os.path.join(sys.argv[1], name, 'input.pt'))
+    for _ in range(3):
+        got = m(x)
+    torch.save([got.detach(), *m.state_dict().values()], os.path.join(sys.argv[1], name, 'output.pt'))
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            for row in SIX:
+                for name, model in (("scripted", scripted(row.body)), ("loaded", reloaded(scripted(row.body)))):
+                    json.loads(torch.ops.tailor.unfuse_(model))
+                    self.assertNotIn("tailor::", text_of(model), row.body)
+                    place = os.path.join(folder, f"{row.rule}-{name}")
+                    os.mkdir(place)
+                    model.save(os.path.join(place, "model.pt"))
+                    torch.save(random_inputs(4), os.path.join(place, "input.pt"))
+                    self.follow(model, build(row.body), f"unfused {row.body}", modes=(True, False))
+                    torch.ops.tailor.fuse_(model)
+                    self.assertTrue(is_fused(model, row.rule), f"fused again: {row.body}: {torch.ops.tailor.inspect(model)}")
+                    again, other = reloaded(model), build(row.body)
+                    again.load_state_dict(other.state_dict())
+                    self.follow(again, other, f"fused again: {row.body}", modes=(True, False))
+            python(code, folder)
+            for row in SIX:
+                eager = build(row.body)
+                for _ in range(3):
+                    y = eager(random_inputs(4))
+                for name in ("scripted", "loaded"):
+                    got = torch.load(os.path.join(folder, f"{row.rule}-{name}", "output.pt"))
+                    self.assert_near([got[0]], [y.detach()], f"without the library: {row.body}")
+                    for mine, theirs in zip(got[1:], eager.state_dict().values(), strict=True):
+                        self.assert_same(mine, theirs, f"state without the library: {row.body}", (1e-4, 1e-4) if theirs.is_floating_point() else None)
+
+    def test_every_instance_follows(self):
+        with auto(False):
+            first = build(SIX[0].body)
+            second = type(first)()
+            second.scale = torch.nn.Parameter(torch.randn(models.B, 1))
+            first, second = torch.jit.script(first), torch.jit.script(second)
+        torch.ops.tailor.fuse_(first)
+        for model in (first, second):
+            self.assert_calls(BN, lambda: model(random_inputs(0)), "each instance of the class")
+        torch.ops.tailor.unfuse_(second)
+        self.assert_no_calls(lambda: first(random_inputs(0)), "unfused for each instance")
+
+    def test_settle_and_release(self):
+        for row in SIX:
+            model, eager = scripted(row.body).eval(), build(row.body).eval()
+            json.loads(torch.ops.tailor.settle_(model))
+            with torch.no_grad():
+                for turn in range(4):
+                    for m in (model, eager):
+                        m.gemm.weight.mul_(1.1)  # seen by the version counter
+                    self.assert_near([model(random_inputs(turn))], [eager(random_inputs(turn))], f"settled {row.body}")
+            torch.ops.tailor.release_(model)
+            self.follow(model, eager, f"released {row.body}")
+
+    def test_several_methods(self):
+        model = scripted("def forward(self, x):\n    return self.bn(self.gemm(x) * self.scale)\n"
+                         "@torch.jit.export\ndef other(self, x):\n    y = self.gemm2(x)\n    return torch.sigmoid(y) * self.factor + y", on=False)
+        report = sites(torch.ops.tailor.fuse_(model))
+        self.assertEqual({site["rule"] for site in report if site["fused"]}, {BN, SIG}, report)
+        self.assertIn("other", {site["method"] for site in report}, report)
+        eager = build("y = self.gemm2(x); return torch.sigmoid(y) * self.factor + y")
+        self.assert_near([model.other(random_inputs(1))], [eager(random_inputs(1))], "the exported method")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+#include "tools/save.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+
+#include "files.h"
+#include "tools/same_module.h"
+
+namespace tailor::tool {
+namespace {
+
+namespace fs = std::filesystem;
+using Names = std::vector<std::string>;
+
+void save_as(const std::string& path, const torch::jit::Module& module) {
+  StagedFile file(path);
+  save(module, {{"note.txt", "hello"}}, Place::cpu, file);
+  file.commit();
+}
+
+std::string refused(const std::string& path) {
+  const std::string message = failure_of(Exit::not_written, [&] { StagedFile file(path); });
+  EXPECT_TRUE(message.starts_with(path + ": ")) << message;
+  return message;
+}
+
+class Save : public testing::Test {
+ protected:
+  mode_t mode_of(const std::string& path) const {
+    struct stat status {};
+    EXPECT_EQ(stat(path.c_str(), &status), 0);
+    return status.st_mode & 07777;
+  }
+
+  Folder folder;
+  const std::string path = folder / "model.pt";
+  const torch::jit::Module module = example_module();
+};
+
+TEST_F(Save, WritesWhatLoads) {
+  save_as(path, module);
+  const ModelFile file(path);
+  EXPECT_EQ(difference(module, file.load(Place::cpu)), std::nullopt);
+  EXPECT_EQ(file.extra_files().at("note.txt"), "hello");
+  EXPECT_EQ(folder.names(), Names{"model.pt"});
+  const mode_t mask = umask(0);
+  umask(mask);
+  EXPECT_EQ(mode_of(path), 0666 & ~mask);
+}
+
+TEST_F(Save, ReplacesAFileAndKeepsItsPermissions) {
+  put(path, std::string("old"));
+  ASSERT_EQ(chmod(path.c_str(), 0640), 0);
+  save_as(path, module);
+  EXPECT_EQ(mode_of(path), 0640u);
+  EXPECT_NO_THROW(ModelFile{path});
+}
+
+TEST_F(Save, ReplacesWhatALinkLeadsTo) {
+  fs::create_directory(folder / "there");
+  put(folder / "there/target.pt", std::string("old"));
+  fs::create_symlink("there/target.pt", folder / "middle");
+  fs::create_symlink("middle", path);
+  save_as(path, module);
+  EXPECT_TRUE(fs::is_symlink(path));
+  EXPECT_FALSE(fs::is_symlink(folder / "there/target.pt"));
+  EXPECT_NO_THROW(ModelFile(folder / "there/target.pt"));
+  EXPECT_EQ(folder.names(), (Names{"middle", "model.pt", "there"}));
+
+  fs::create_symlink("there/new.pt", folder / "dangling");
+  save_as(folder / "dangling", module);
+  EXPECT_NO_THROW(ModelFile(folder / "there/new.pt"));
+}
+
+TEST_F(Save, RefusesWhatIsNoFile) {
+  fs::create_directory(path);
+  EXPECT_SAYS(refused(path), "is a folder");
+  EXPECT_SAYS(refused(path + "/"), "names a folder");
+  EXPECT_SAYS(refused("/dev/null"), "not a regular file");
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_SAYS(refused(folder / "pipe"), "not a regular file");
+  fs::create_symlink("/dev/null", folder / "link");
+  EXPECT_SAYS(refused(folder / "link"), "not a regular file");
+  fs::create_symlink("round", folder / "round");
+  EXPECT_SAYS(refused(folder / "round"), "too many symbolic links");
+  EXPECT_SAYS(refused(folder / "nowhere/model.pt"), "No such file");
+  EXPECT_EQ(folder.names(), (Names{"link", "model.pt", "pipe", "round"}));
+}
+
+TEST_F(Save, RefusesAFolderThatIsReadOnly) {
+  if (geteuid() == 0) GTEST_SKIP() << "everything is writable for root";
+  ASSERT_EQ(chmod((folder / ".").c_str(), 0500), 0);
+  EXPECT_SAYS(refused(path), "Permission denied");
+  ASSERT_EQ(chmod((folder / ".").c_str(), 0700), 0);
+}
+
+TEST_F(Save, TakesTheLongestName) {
+  const std::string longest = folder / std::string(255, 'x');
+  save_as(longest, module);
+  EXPECT_NO_THROW(ModelFile{longest});
+}
+
+TEST_F(Save, LeavesNothingWhenNotCommitted) {
+  put(path, std::string("old"));
+  {
+    StagedFile file(path);
+    save(module, {}, Place::cpu, file);
+    EXPECT_EQ(folder.names().size(), 2u);
+    EXPECT_SAYS(file.temporary(), "model.pt.tailor-tmp-");
+  }
+  EXPECT_EQ(folder.names(), Names{"model.pt"});
+  EXPECT_EQ(get(path), data_of("old"));
+}
+
+// Disk full: the limit on file sizes fails write() in the same way, first short and then not at all.
+TEST_F(Save, LeavesNothingWhenTheDiskIsFull) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  const std::size_t whole = saved(module).size();
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  for (std::size_t room = 0; room < whole; room += whole / 7) {
+    put(path, std::string("old"));
+    const rlimit small{room, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    const std::string message = failure_of(Exit::not_written, [&] { save_as(path, module); });
+    setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_SAYS(message, "model.pt: cannot be written: File too large");
+    EXPECT_EQ(folder.names(), Names{"model.pt"});
+    EXPECT_EQ(get(path), data_of("old"));
+  }
+}
+
+// A module that torch does not read back as it wrote it: each time it is loaded it counts one further.
+TEST_F(Save, NoticesWhatIsReadBackWrong) {
+  put(folder / "counting.pt", saved_with_setstate("    self.state = state + 1\n"));
+  const torch::jit::Module counting = ModelFile(folder / "counting.pt").load(Place::cpu);
+  const auto attempt = [&] {
+    StagedFile file(path);
+    save(counting, {}, Place::cpu, file);
+  };
+  EXPECT_SAYS(failure_of(Exit::not_written, attempt), "what was read back differs: module.state has another value");
+  EXPECT_EQ(folder.names(), Names{"counting.pt"});
+}
+
+TEST_F(Save, LeavesNothingAfterASignal) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    put(path, std::string("old"));
+    const pid_t child = fork();
+    if (child == 0) {
+      remove_staged_files_on_signals();
+      StagedFile file(path), report(folder / "report.json");
+      file.write("half", 4);
+      raise(signal);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal);  // and the shell sees what ended it
+    EXPECT_EQ(folder.names(), Names{"model.pt"});
+    EXPECT_EQ(get(path), data_of("old"));
+  }
+}
+
+// ---- difference
+
+std::string differs(const torch::jit::Module& expected, const torch::jit::Module& actual) {
+  return difference(expected, actual).value_or("the same");
+}
+
+std::string after(const std::function<void(torch::jit::Module&)>& change) {
+  torch::jit::Module changed = example_module();
+  change(changed);
+  return differs(example_module(), changed);
+}
+
+torch::jit::Module with_forward(const std::string& source) {
+  torch::jit::Module module("Other");
+  module.define(source);
+  return module;
+}
+
+TEST(SameModule, NamesTheFirstDifference) {
+  EXPECT_EQ(after([](auto&) {}), "the same");
+  EXPECT_SAYS(after([](auto& m) {
+                m.setattr("weight", at::zeros({2, 3}).requires_grad_());
+              }),
+              "module.weight has other values");
+  EXPECT_SAYS(after([](auto& m) { m.setattr("weight", at::zeros({3, 2}).requires_grad_()); }), "another shape");
+  EXPECT_SAYS(after([](auto& m) { m.setattr("weight", at::zeros({3, 2}).t().requires_grad_()); }), "other strides");
+  EXPECT_SAYS(after([](auto& m) { m.setattr("weight", at::zeros({2, 3})); }), "requires_grad");
+  EXPECT_SAYS(after([](auto& m) { m.setattr("half", at::arange(5, at::kBFloat16)); }), "another dtype");
+  EXPECT_SAYS(after([](auto& m) { m.setattr("factor", 0.25); }), "module.factor has another value");
+  EXPECT_SAYS(after([](auto& m) { m.setattr("names", c10::List<std::string>({"a", "c"})); }), "module.names[1]");
+  EXPECT_SAYS(after([](auto& m) { m.register_attribute("more", c10::IntType::get(), 1); }), "number of attributes");
+}
+
+TEST(SameModule, CountsBitsNotValues) {
+  const double nan = std::nan("");
+  EXPECT_EQ(difference(
+                [&] {
+                  auto m = example_module();
+                  m.setattr("factor", nan);
+                  m.setattr("half", at::full({5}, nan, at::kHalf));
+                  return m;
+                }(),
+                [&] {
+                  auto m = example_module();
+                  m.setattr("factor", nan);
+                  m.setattr("half", at::full({5}, nan, at::kHalf));
+                  return m;
+                }()),
+            std::nullopt);
+  EXPECT_SAYS(after([](auto& m) {
+                at::Tensor zero = at::arange(6, at::kFloat).reshape({2, 3});
+                zero[0][0] = -0.0;
+                m.setattr("weight", zero.requires_grad_());
+              }),
+              "other values");
+}
+
+TEST(SameModule, ComparesMethods) {
+  const auto first = with_forward("def forward(self, x):\n    return torch.relu(x) + 1\n");
+  EXPECT_EQ(difference(first, with_forward("def forward(self, x):\n    y = torch.relu(x)\n    return y + 1\n")),
+            std::nullopt);
+  EXPECT_SAYS(differs(first, with_forward("def forward(self, x):\n    return torch.tanh(x) + 1\n")),
+              "instead of aten::relu");
+  EXPECT_SAYS(differs(first, with_forward("def forward(self, x):\n    return torch.relu(x)\n")),
+              "no longer calls aten::add");
+  EXPECT_SAYS(differs(first, with_forward("def forward(self, y):\n    return torch.relu(y) + 1\n")),
+              "another argument");
+  EXPECT_SAYS(differs(first, with_forward("def other(self, x):\n    return torch.relu(x) + 1\n")),
+              "forward is missing");
+}
+
+}  // namespace
+}  // namespace tailor::tool

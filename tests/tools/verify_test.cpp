@@ -1,0 +1,328 @@
+#include "tools/verify.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/jit/ir/irparser.h>
+#include <torch/csrc/jit/serialization/pickle.h>
+
+#include <cstdio>
+#include <fstream>
+#include <stdexcept>
+
+#include "tools/inputs.h"
+
+namespace tailor::tool {
+namespace {
+
+using torch::jit::Module;
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+// batch_norm(linear(x, weight, bias) * scale), random statistics.
+Module scaled(at::ScalarType dtype = at::kFloat) {
+  at::manual_seed(3);
+  Module module("Scaled");
+  const auto parameter = [&](const char* name, at::Tensor value) {
+    module.register_parameter(name, value.to(dtype).requires_grad_(), /*is_buffer=*/false);
+  };
+  parameter("weight", at::randn({24, 40}));
+  parameter("bias", at::randn({24}));
+  parameter("scale", at::randn({24}));
+  parameter("gamma", at::rand({24}) + 0.5);
+  parameter("beta", at::randn({24}));
+  module.register_buffer("mean", at::randn({24}).to(dtype));
+  module.register_buffer("variance", (at::rand({24}) + 0.5).to(dtype));
+  module.register_attribute("training", c10::BoolType::get(), true);
+  return module;
+}
+
+const char* const forward = R"(
+def forward(self, x):
+    y = torch.linear(x, self.weight, self.bias) * self.scale
+    return torch.batch_norm(y, self.gamma, self.beta, self.mean, self.variance, self.training, 0.1, 1e-5, True)
+)";
+
+Module model(const std::string& code = forward, at::ScalarType dtype = at::kFloat) {
+  auto module = scaled(dtype);
+  module.define(code);
+  return module;
+}
+
+// The site of that module. `body` computes %out from %x %weight %bias %scale %gamma %beta %mean %variance %training.
+std::shared_ptr<torch::jit::Graph> graph(const std::string& body) {
+  auto graph = std::make_shared<torch::jit::Graph>();
+  torch::jit::parseIR(R"(graph(%x : Tensor, %weight : Tensor, %bias : Tensor?, %scale : Tensor, %gamma : Tensor?,
+      %beta : Tensor, %mean : Tensor, %variance : Tensor?, %training : bool):
+  %momentum : float = prim::Constant[value=0.1]()
+  %eps : float = prim::Constant[value=1e-05]()
+  %true : bool = prim::Constant[value=1]()
+  %false : bool = prim::Constant[value=0]()
+  %one : int = prim::Constant[value=1]()
+  %none : NoneType = prim::Constant()
+)" + body + "\n  return (%out)\n", graph.get());
+  return graph;
+}
+
+const char* const linear = "  %y : Tensor = aten::linear(%x, %weight, %bias)\n";
+const char* const scaling = "  %s : Tensor = aten::mul(%y, %scale)\n";
+const char* const norm =
+    "  %out : Tensor = aten::batch_norm(%s, %gamma, %beta, %mean, %variance, %training, %momentum, %eps, %true)\n";
+const std::string chain = std::string(linear) + scaling + norm;
+
+Specimen specimen(const std::string& after) {
+  Specimen site;
+  site.site = {"linear_mul_batch_norm", "forward", "net.py:31", true, ""};
+  site.before = graph(chain);
+  site.after = graph(after);
+  const auto from = [&](const char* argument, const char* attribute) {
+    site.inputs.push_back({argument, attribute, std::nullopt});
+  };
+  from("input", "");
+  from("weight", "weight");
+  from("bias", "bias");
+  from("scale", "scale");
+  from("norm_weight", "gamma");
+  from("norm_bias", "beta");
+  from("running_mean", "mean");
+  from("running_var", "variance");
+  from("training", "training");
+  return site;
+}
+
+Verdict check(const std::string& after, at::ScalarType dtype = at::kFloat) {
+  return verify_site(model(forward, dtype), specimen(after), 0);
+}
+
+TEST(ParseInput, ReadsTypeAndSizes) {
+  EXPECT_EQ(parse_input("float32[16,8192]").dtype, at::kFloat);
+  EXPECT_EQ(parse_input("float32[16, 8192]").sizes, (std::vector<int64_t>{16, 8192}));
+  EXPECT_EQ(parse_input("bfloat16[0]").sizes, (std::vector<int64_t>{0}));
+  EXPECT_EQ(parse_input("int64[]").sizes, std::vector<int64_t>{});
+}
+
+TEST(ParseInput, SaysWhatIsWrong) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"float32", "there is no ["},          {"float32[16", "does not end with ]"}, {"float[16]", "'float' is not one of"},
+      {"float32[a]", "'a' is not a size"},   {"float32[-1]", "'-1' is not a size"}, {"float32[1,,2]", "'' is not a size"},
+      {"float32[16,]", "'' is not a size"},  {"float32[99999999999999999999]", "too large"},
+      {"float32[4294967296,4294967296]", "more elements"},
+  };
+  for (const auto& [text, why] : wrong) {
+    try {
+      parse_input(text);
+      FAIL() << text << " was read";
+    } catch (const std::invalid_argument& error) {
+      EXPECT_TRUE(contains(error.what(), why)) << error.what();
+    }
+  }
+}
+
+TEST(Sample, IsTheSameForOneSeedAndIndexesForIntegers) {
+  const auto draw = [](const char* text) {
+    auto generator = at::detail::createCPUGenerator(7);
+    return sample(parse_input(text), generator);
+  };
+  EXPECT_TRUE(at::equal(draw("float32[5,3]"), draw("float32[5,3]")));
+  EXPECT_TRUE(at::equal(draw("float32[5,3]").to(at::kHalf), draw("float16[5,3]")));
+  EXPECT_GE(draw("int64[100]").min().item<int64_t>(), 0);
+  EXPECT_LE(draw("int64[100]").max().item<int64_t>(), 9);
+}
+
+TEST(ReadInputs, TakesATensorATupleOrAList) {
+  const std::string path = testing::TempDir() + "inputs.pt";
+  const auto read = [&](const c10::IValue& value) {
+    const auto bytes = torch::jit::pickle_save(value);
+    std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    return read_inputs(path);
+  };
+  const auto a = at::randn({2, 3});
+  EXPECT_TRUE(at::equal(read(a).at(0).toTensor(), a));
+  EXPECT_EQ(read(c10::ivalue::Tuple::create(a, 2)).size(), 2U);
+  EXPECT_EQ(read(c10::List<at::Tensor>({a, a, a})).size(), 3U);
+  EXPECT_THROW(read(3), std::invalid_argument);
+  std::ofstream(path) << "no archive";
+  EXPECT_THROW(read_inputs(path), std::invalid_argument);
+  std::remove(path.c_str());
+  EXPECT_THROW(read_inputs(path), std::invalid_argument);
+}
+
+TEST(VerifySite, AcceptsTheSameChain) {
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    const auto verdict = check(chain, dtype);
+    EXPECT_TRUE(verdict.ok) << verdict.message;
+    EXPECT_EQ(verdict.message, "");
+  }
+}
+
+TEST(VerifySite, AcceptsAnotherOrderOfTheSameSums) {
+  const auto verdict = check(
+      "  %t : Tensor = aten::t(%weight)\n  %p : Tensor = aten::matmul(%x, %t)\n"
+      "  %y : Tensor = aten::add(%p, %bias, %one)\n" + std::string(scaling) + norm);
+  EXPECT_TRUE(verdict.ok) << verdict.message;
+}
+
+TEST(VerifySite, SeesAWrongOperand) {
+  const auto verdict = check(std::string(linear) + "  %s : Tensor = aten::mul(%y, %beta)\n" + norm);
+  EXPECT_FALSE(verdict.ok);
+  EXPECT_TRUE(contains(verdict.message, "output differs by ")) << verdict.message;
+  EXPECT_TRUE(contains(verdict.message, "eager's own error is ")) << verdict.message;
+}
+
+TEST(VerifySite, SeesThatTrainingIsNotRead) {
+  const auto verdict = check(
+      std::string(linear) + scaling +
+      "  %out : Tensor = aten::batch_norm(%s, %gamma, %beta, %mean, %variance, %false, %momentum, %eps, %true)\n");
+  EXPECT_FALSE(verdict.ok);
+  EXPECT_TRUE(contains(verdict.message, ", in training")) << verdict.message;
+}
+
+TEST(VerifySite, SeesStatisticsThatAreNotWritten) {
+  const auto verdict = check(
+      std::string(linear) + scaling +
+      "  %m : Tensor = aten::clone(%mean, %none)\n"
+      "  %out : Tensor = aten::batch_norm(%s, %gamma, %beta, %m, %variance, %training, %momentum, %eps, %true)\n");
+  EXPECT_FALSE(verdict.ok);
+  EXPECT_TRUE(contains(verdict.message, "running_mean after the call differs")) << verdict.message;
+}
+
+TEST(VerifySite, SeesAGradientThatIsLost) {
+  const auto verdict =
+      check("  %d : Tensor = aten::detach(%scale)\n" + std::string(linear) + "  %s : Tensor = aten::mul(%y, %d)\n" + norm);
+  EXPECT_FALSE(verdict.ok);
+  EXPECT_TRUE(contains(verdict.message, "the gradient of scale is missing")) << verdict.message;
+}
+
+TEST(VerifySite, SeesFewerDigitsThanEagers) {
+  const auto verdict = check(
+      "  %half : int = prim::Constant[value=5]()\n  %full : int = prim::Constant[value=6]()\n" + std::string(linear) +
+      "  %r : Tensor = aten::mul(%y, %scale)\n"
+      "  %h : Tensor = aten::to(%r, %half, %false, %false, %none)\n"
+      "  %s : Tensor = aten::to(%h, %full, %false, %false, %none)\n" + norm);
+  EXPECT_FALSE(verdict.ok);
+  EXPECT_TRUE(contains(verdict.message, "output differs")) << verdict.message;
+}
+
+TEST(VerifySite, SeesAnErrorThatEagerDoesNotRaise) {
+  const auto verdict = check(std::string(linear) + "  %s : Tensor = aten::mm(%y, %y)\n" + norm);
+  EXPECT_FALSE(verdict.ok);
+  EXPECT_TRUE(contains(verdict.message, "raises 'RuntimeError: mat1 and mat2 shapes cannot be multiplied")) << verdict.message;
+}
+
+TEST(VerifySite, SaysWhatItCannotRun) {
+  auto site = specimen(chain);
+  site.inputs[1].attribute = "";
+  auto verdict = verify_site(model(), site, 0);
+  EXPECT_TRUE(verdict.ok);
+  EXPECT_EQ(verdict.message, "its weight is computed");
+
+  site = specimen(chain);
+  site.inputs[3] = {"surprise", "", std::nullopt};
+  verdict = verify_site(model(), site, 0);
+  EXPECT_TRUE(verdict.ok);
+  EXPECT_EQ(verdict.message, "nothing is known about its operand 'surprise'");
+}
+
+TEST(VerifySite, SamplesWhatTheModuleDoesNotHold) {
+  auto site = specimen(chain);
+  for (std::size_t i = 2; i < site.inputs.size(); ++i) site.inputs[i].attribute = "";
+  const auto verdict = verify_site(model(), site, 0);
+  EXPECT_TRUE(verdict.ok) << verdict.message;
+  EXPECT_EQ(verdict.message, "");
+}
+
+TEST(VerifySite, LeavesTheModuleAsItWas) {
+  const auto module = model();
+  const auto before = module.attr("mean").toTensor().clone();
+  EXPECT_TRUE(verify_site(module, specimen(chain), 0).ok);
+  EXPECT_TRUE(at::equal(module.attr("mean").toTensor(), before));
+  EXPECT_FALSE(module.attr("weight").toTensor().grad().defined());
+}
+
+Verdict compare_models(const std::string& original, const std::string& fused) {
+  return verify_model(model(original), model(fused), {at::randn({16, 40})}, 0);
+}
+
+TEST(VerifyModel, AcceptsTheSameModel) {
+  const auto verdict = compare_models(forward, forward);
+  EXPECT_TRUE(verdict.ok) << verdict.message;
+  EXPECT_EQ(verdict.message, "");
+}
+
+TEST(VerifyModel, SeesOutputsBuffersAndGradients) {
+  const std::pair<const char*, const char*> changes[] = {
+      {"self.scale\n", "output differs"},
+      {"(self.scale.detach() + 0 * self.scale)\n", "the gradient of scale differs"},
+      {"self.scale\n    self.mean.add_(1)\n", "mean after the call differs"},
+  };
+  for (const auto& [code, wanted] : changes) {
+    std::string other = forward;
+    const std::string old = "self.scale\n";
+    other.replace(other.find(old), old.size(), code);
+    if (std::string(wanted).starts_with("output")) other.replace(other.find("self.scale"), 10, "self.beta");
+    const auto verdict = compare_models(forward, other);
+    EXPECT_FALSE(verdict.ok) << code;
+    EXPECT_TRUE(contains(verdict.message, wanted)) << verdict.message;
+  }
+}
+
+TEST(VerifyModel, LooksIntoDictionariesAndTuples) {
+  const auto nested = [](const std::string& value) {
+    return "def forward(self, x):\n    y = torch.linear(x, self.weight)\n    return {\"a\": (y, [y * " + value + "])}, 3\n";
+  };
+  EXPECT_TRUE(compare_models(nested("2"), nested("2")).ok);
+  const auto verdict = compare_models(nested("2"), nested("3"));
+  EXPECT_FALSE(verdict.ok);
+  EXPECT_TRUE(contains(verdict.message, "output[0][a][1][0] differs by ")) << verdict.message;
+}
+
+TEST(VerifyModel, DrawsTheSameDropoutInEveryRun) {
+  const std::string dropping =
+      "def forward(self, x):\n    return torch.dropout(torch.linear(x, self.weight), 0.5, self.training)\n";
+  const auto verdict = compare_models(dropping, dropping);
+  EXPECT_TRUE(verdict.ok) << verdict.message;
+}
+
+TEST(VerifyModel, SaysThatTheOriginalDoesNotRun) {
+  const auto verdict = verify_model(model(), model(), {at::randn({16, 41})}, 0);
+  EXPECT_FALSE(verdict.ok);
+  EXPECT_TRUE(contains(verdict.message, "the original does not run on these inputs: ")) << verdict.message;
+}
+
+TEST(VerifyModel, WritesIntoNeitherModel) {
+  const auto module = model();
+  const auto before = module.attr("mean").toTensor().clone();
+  EXPECT_TRUE(verify_model(module, module, {at::randn({16, 40})}, 0).ok);
+  EXPECT_TRUE(at::equal(module.attr("mean").toTensor(), before));
+  EXPECT_TRUE(module.attr("training").toBool());
+}
+
+TEST(Verify, NamesTheSite) {
+  const auto wrong = specimen(std::string(linear) + "  %s : Tensor = aten::mul(%y, %beta)\n" + norm);
+  const auto verdict = verify(model(), model(), {specimen(chain), wrong}, {});
+  EXPECT_FALSE(verdict.ok);
+  EXPECT_TRUE(verdict.message.starts_with("site forward net.py:31 (linear_mul_batch_norm): output differs by "))
+      << verdict.message;
+}
+
+TEST(Verify, SumsUpWhatWasChecked) {
+  auto unknown = specimen(chain);
+  unknown.inputs[1].attribute = "";
+  VerifyOptions options;
+  EXPECT_EQ(verify(model(), model(), {specimen(chain), unknown, specimen(chain)}, options).message,
+            "2 sites checked by themselves, 1 site not (its weight is computed), the whole model not (describe its "
+            "arguments with --input)");
+  options.inputs = {"float32[16,40]"};
+  std::vector<std::size_t> seen;
+  options.progress = [&](std::size_t done, std::size_t total, const std::string&) {
+    EXPECT_EQ(total, 2U);
+    seen.push_back(done);
+  };
+  EXPECT_EQ(verify(model(), model(), {specimen(chain)}, options).message,
+            "1 site checked by itself, the whole model checked");
+  EXPECT_EQ(seen, (std::vector<std::size_t>{0, 1, 2}));
+  options.inputs = {"float32(16)"};
+  EXPECT_THROW(verify(model(), model(), {specimen(chain)}, options), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace tailor::tool

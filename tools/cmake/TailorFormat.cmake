@@ -1,0 +1,12 @@
+# Targets `format`, `format-check` and `tidy`, over the files that git knows or would add.
+set(our_files "git ls-files -co --exclude-standard '*.h' '*.cpp' '*.cu'")
+foreach(target format format-check tidy)
+  if(target STREQUAL "format")
+    set(command sh -c "${our_files} | xargs clang-format -i")
+  elseif(target STREQUAL "format-check")
+    set(command sh -c "${our_files} | xargs clang-format --dry-run --Werror")
+  else()
+    set(command sh tools/cmake/tidy.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+  endif()
+  add_custom_target(${target} COMMAND ${command} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} USES_TERMINAL VERBATIM)
+endforeach()

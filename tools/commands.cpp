@@ -1,0 +1,188 @@
+#include "commands.h"
+
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+
+#include "draw.h"
+#include "failure.h"
+#include "inputs.h"
+#include "progress.h"
+#include "save.h"
+#include "tables.h"
+#include "verify.h"
+
+namespace tailor::tool {
+namespace {
+
+// Before any work: every file that the request names for writing can be written.
+void require_outputs(const Request& request) {
+  for (const std::string& path : {request.output, request.report, request.svg}) {
+    if (!path.empty()) require_writable(path);
+  }
+}
+
+void load_libraries(const Request& request) {
+  for (const std::string& library : request.libraries) load_library(library);
+}
+
+Advance watch(Progress& progress, const std::string& what) {
+  return [&progress, what](std::uint64_t done, std::uint64_t total) { progress.show(what, done, total); };
+}
+
+// A file's records that are not a module's are lost by rewriting it. Said, because nobody would expect it.
+void warn_of_losses(const ModelFile& file, const Request& request) {
+  for (const std::string& record : file.foreign_records()) {
+    std::cerr << "tailor: " << request.input << ": note: record '" << printable(record)
+              << "' is no part of a module and is not in " << request.output << '\n';
+  }
+}
+
+std::unique_ptr<StagedFile> staged(const std::string& path, const std::string& text) {
+  if (path.empty()) return nullptr;
+  auto file = std::make_unique<StagedFile>(path);
+  file->write(text.data(), text.size());
+  file->sync();
+  return file;
+}
+
+// What was printed must have arrived before a file appears: with status 0 both are there, with another neither.
+void flush(std::ostream& out) {
+  if (!out.flush()) throw Failure(Exit::not_written, "standard output: cannot be written");
+}
+
+void require_expected(const Report& report, const Request& request) {
+  for (const Expectation& expected : request.expectations) {
+    std::size_t fused = 0;
+    std::string reason;
+    for (const Site& site : report.sites) {
+      if (site.rule != expected.rule) continue;
+      if (site.fused) ++fused;
+      if (!site.fused && reason.empty()) reason = "; " + site.source + ": " + site.reason;
+    }
+    if (fused == expected.count) continue;
+    throw Failure(Exit::expectation, request.input + ": expected " + std::to_string(expected.count) + " sites of " +
+                                         expected.rule + ", fused " + std::to_string(fused) + printable(reason));
+  }
+}
+
+// The user's inputs come in a file that is as little to be trusted as the model.
+void check_input_file(const std::string& path) {
+  if (path.empty()) return;
+  const Archive archive = check_archive(FileBytes(path), path);
+  Limits limits;
+  limits.memory += 3 * archive.size();
+  if (const auto wrong = trial([&] { read_inputs(path); }, limits)) {
+    throw Failure(Exit::unreadable, path + ": cannot be loaded: " + *wrong);
+  }
+}
+
+std::string verified(const torch::jit::Module& original, const torch::jit::Module& fused,
+                     const std::vector<Specimen>& specimens, const Request& request, Progress& progress) {
+  VerifyOptions options;
+  options.inputs = request.inputs;
+  options.input_file = request.input_file;
+  options.seed = request.seed;
+  options.progress = [&](std::size_t done, std::size_t total, const std::string& what) {
+    progress.show("verifying " + what, done, total);
+  };
+  try {
+    const Verdict verdict = verify(original, fused, specimens, options);
+    if (!verdict.ok)
+      throw Failure(Exit::verification, request.input + ": verification failed: " + printable(verdict.message));
+    return verdict.message;
+  } catch (const std::invalid_argument& error) {
+    throw Failure(Exit::wrong_use, request.input + ": verification: " + one_line(error));
+  }
+}
+
+}  // namespace
+
+void fuse(const Request& request, std::ostream& out) {
+  require_outputs(request);
+  check_input_file(request.input_file);
+  load_libraries(request);
+  Progress progress;
+  const ModelFile file(request.input, watch(progress, "checking " + request.input));
+  progress.show("loading " + request.input);
+  torch::jit::Module module = file.load(request.place);
+  // Loaded once more, not copied: a copy would share its graphs with the one that is rewritten.
+  std::optional<torch::jit::Module> original;
+  if (request.verify || !request.svg.empty()) original = file.load(request.place);
+
+  progress.show("fusing");
+  std::vector<Specimen> specimens;
+  const Report report = tailor::fuse(module, Options{request.rules}, specimens);
+  progress.clear();
+  out << site_table(report, "fused");
+  flush(out);
+  require_expected(report, request);
+
+  if (request.verify) {
+    const std::string verdict = verified(*original, module, specimens, request, progress);
+    progress.clear();
+    if (!verdict.empty()) out << printable(verdict) << '\n';
+  }
+  const auto report_file = staged(request.report, report.json() + "\n");
+  const auto drawing = staged(request.svg, request.svg.empty() ? "" : draw(*original, &module));
+  original.reset();
+  specimens.clear();
+
+  progress.show("writing " + request.output);
+  StagedFile output(request.output);
+  save(module, file.extra_files(), request.place, output);
+  progress.clear();
+  flush(out);
+  // All is on the disk, what is left is renaming; the model comes last, for where it is there the rest must be.
+  if (report_file) report_file->commit();
+  if (drawing) drawing->commit();
+  output.commit();
+  warn_of_losses(file, request);
+}
+
+void inspect(const Request& request, std::ostream& out) {
+  require_outputs(request);
+  load_libraries(request);
+  Progress progress;
+  const ModelFile file(request.input, watch(progress, "checking " + request.input));
+  progress.show("loading " + request.input);
+  // Nothing is rewritten, so the CPU will do, on every machine.
+  const torch::jit::Module module = file.load(Place::cpu);
+  const Report report = tailor::inspect(module, Options{request.rules});
+  progress.clear();
+  out << site_table(report, "would fuse") << '\n' << tensor_table(module) << '\n';
+  out << request.input << (needs_tailor(module) ? " needs Tailor to be loaded\n" : " loads without Tailor\n");
+
+  const auto report_file = staged(request.report, report.json() + "\n");
+  const auto drawing = staged(request.svg, request.svg.empty() ? "" : draw(module, nullptr));
+  flush(out);
+  if (report_file) report_file->commit();
+  if (drawing) drawing->commit();
+}
+
+void unfuse(const Request& request, std::ostream& out) {
+  require_outputs(request);
+  load_libraries(request);
+  Progress progress;
+  const ModelFile file(request.input, watch(progress, "checking " + request.input));
+  progress.show("loading " + request.input);
+  torch::jit::Module module = file.load(request.place);
+  const Report report = tailor::unfuse(module);
+  if (needs_tailor(module)) {
+    throw Failure(Exit::verification, request.input + ": not written: some of Tailor's ops could not be undone");
+  }
+  progress.clear();
+  out << request.output << " loads without Tailor\n";
+  const auto report_file = staged(request.report, report.json() + "\n");
+  progress.show("writing " + request.output);
+  StagedFile output(request.output);
+  save(module, file.extra_files(), request.place, output);
+  progress.clear();
+  flush(out);
+  if (report_file) report_file->commit();
+  output.commit();
+  warn_of_losses(file, request);
+}
+
+}  // namespace tailor::tool

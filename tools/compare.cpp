@@ -1,0 +1,211 @@
+#include "compare.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Dict.h>
+#include <ATen/core/List.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <sstream>
+
+namespace tailor::tool {
+namespace {
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return text;
+}
+
+double epsilon(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble: return std::ldexp(1.0, -52);
+    case at::kFloat: return std::ldexp(1.0, -23);
+    case at::kHalf: return std::ldexp(1.0, -10);
+    case at::kBFloat16: return std::ldexp(1.0, -7);
+    default: return 0;
+  }
+}
+
+std::string layout(const at::Tensor& tensor) {
+  std::ostringstream text;
+  text << tensor.scalar_type() << tensor.sizes() << " with strides " << tensor.strides() << " on " << tensor.device();
+  return text.str();
+}
+
+// The largest absolute error of `value`, where `counted` is set. Equal infinities and NaN in the same place are no error.
+double largest_error(const at::Tensor& value, const at::Tensor& exact, const at::Tensor& counted) {
+  auto error = (value - exact).abs();
+  error = error.masked_fill(at::isnan(error), std::numeric_limits<double>::infinity());
+  error = error.masked_fill((value == exact) | (value.isnan() & exact.isnan()) | ~counted, 0);
+  return error.max().item<double>();
+}
+
+double largest_finite(const at::Tensor& piece) {
+  const auto size = piece.abs();
+  return size.masked_fill(~at::isfinite(size), 0).max().item<double>();
+}
+
+// Visits tensors of the same sizes piece by piece, in float64: a weight of 8192 x 8192 should not be held in float64 ten
+// times over.
+template <class Visit, class... Tensors>
+void in_pieces(Visit visit, const at::Tensor& first, const Tensors&... others) {
+  constexpr int64_t piece = 1 << 20;
+  const auto wide = [](const at::Tensor& flat, int64_t begin, int64_t count) {
+    return flat.narrow(0, begin, count).to(at::kDouble);
+  };
+  const auto over = [&](const auto&... flat) {
+    for (int64_t begin = 0; begin < first.numel(); begin += piece)
+      visit(wide(flat, begin, std::min(piece, first.numel() - begin))...);
+  };
+  over(first.detach().reshape({-1}), others.detach().reshape({-1})...);
+}
+
+std::string entry_of(const std::string& name, const c10::IValue& key) {
+  std::ostringstream text;
+  text << name << "[" << key << "]";
+  return text.str();
+}
+
+std::string entry_of(const std::string& name, std::size_t i) { return name + "[" + std::to_string(i) + "]"; }
+
+}  // namespace
+
+double largest(const at::Tensor& tensor) {
+  double found = 0;
+  in_pieces([&](const at::Tensor& piece) { found = std::max(found, largest_finite(piece)); }, tensor);
+  return found;
+}
+
+double unit_in_last_place(at::ScalarType dtype, double magnitude) {
+  if (magnitude == 0) return 0;
+  return epsilon(dtype) * std::exp2(std::floor(std::log2(magnitude)));
+}
+
+std::optional<std::string> difference(const Triple& value, const Tolerance& tolerance) {
+  const auto& [name, fused, eager, exact, strides] = value;
+  if (fused.defined() != eager.defined()) return name + (fused.defined() ? " is there, eager has none" : " is missing");
+  if (!fused.defined()) return std::nullopt;
+  if (fused.sizes() != eager.sizes() || fused.scalar_type() != eager.scalar_type() ||
+      (strides && fused.strides() != eager.strides()) || fused.device() != eager.device())
+    return name + " is " + layout(fused) + ", eager's is " + layout(eager);
+  const auto dtype = fused.scalar_type();
+  if (!at::isFloatingType(dtype)) {  // right or wrong, also where a double cannot tell two integers apart
+    if (at::equal(fused.detach(), eager.detach())) return std::nullopt;
+    return name + " differs; it is of " + c10::toString(dtype) + " and should be equal";
+  }
+
+  double fused_error = 0, eager_error = 0, magnitude = tolerance.largest;
+  if (!exact.defined() || exact.sizes() != eager.sizes()) {  // sizes that depend on values are no referee either
+    in_pieces(
+        [&](const at::Tensor& ours, const at::Tensor& theirs) {
+          fused_error = std::max(fused_error, largest_error(ours, theirs, at::ones_like(ours, at::kBool)));
+          magnitude = std::max(magnitude, largest_finite(theirs));
+        },
+        fused, eager);
+    const double allowed = tolerance.times * std::sqrt(epsilon(dtype)) * magnitude;
+    if (fused_error <= allowed) return std::nullopt;
+    return name + " differs from eager's by " + number(fused_error) + ", " + number(allowed) + " is allowed";
+  }
+
+  in_pieces(
+      [&](const at::Tensor& ours, const at::Tensor& theirs, const at::Tensor& referee) {
+        // Where eager overflows and float64 does not, the fused op may do either.
+        const auto counted = at::isfinite(theirs) | ~at::isfinite(referee);
+        fused_error = std::max(fused_error, largest_error(ours, referee, counted));
+        eager_error = std::max(eager_error, largest_error(theirs, referee, counted));
+        magnitude = std::max(magnitude, largest_finite(referee));
+      },
+      fused, eager, exact);
+  const double floor = dtype == at::kDouble ? tolerance.of_float64 * magnitude
+                                            : tolerance.ulps * unit_in_last_place(dtype, magnitude);
+  if (fused_error <= std::max(tolerance.times * eager_error, floor)) return std::nullopt;
+  return name + " differs by " + number(fused_error) + ", eager's own error is " + number(eager_error);
+}
+
+std::vector<Leaf> tensors_in(const c10::IValue& value, const std::string& name) {
+  std::vector<Leaf> found;
+  const auto descend = [&](const c10::IValue& inner, const std::string& place) {
+    auto more = tensors_in(inner, place);
+    found.insert(found.end(), more.begin(), more.end());
+  };
+  if (value.isTensor()) {
+    found.push_back({name, value.toTensor()});
+  } else if (value.isTuple()) {
+    const auto& elements = value.toTupleRef().elements();
+    for (std::size_t i = 0; i < elements.size(); ++i) descend(elements[i], entry_of(name, i));
+  } else if (value.isList()) {
+    const auto list = value.toList();
+    for (std::size_t i = 0; i < list.size(); ++i) descend(list.get(i), entry_of(name, i));
+  } else if (value.isGenericDict()) {
+    for (const auto& entry : value.toGenericDict()) descend(entry.value(), entry_of(name, entry.key()));
+  }
+  return found;
+}
+
+std::optional<std::string> other_shape(const c10::IValue& fused, const c10::IValue& eager, const std::string& name) {
+  if (fused.tagKind() != eager.tagKind())
+    return name + " is a " + fused.tagKind() + ", eager's is a " + eager.tagKind();
+  const auto length = [&](std::size_t ours, std::size_t theirs) -> std::optional<std::string> {
+    if (ours == theirs) return std::nullopt;
+    return name + " has " + std::to_string(ours) + " elements, eager's has " + std::to_string(theirs);
+  };
+  const auto elementwise = [&](const auto& ours, const auto& theirs) -> std::optional<std::string> {
+    if (auto different = length(ours.size(), theirs.size())) return different;
+    for (std::size_t i = 0; i < ours.size(); ++i)
+      if (auto different = other_shape(ours[i], theirs[i], entry_of(name, i))) return different;
+    return std::nullopt;
+  };
+  if (eager.isTuple()) return elementwise(fused.toTupleRef().elements(), eager.toTupleRef().elements());
+  if (eager.isList()) return elementwise(fused.toList().vec(), eager.toList().vec());
+  if (eager.isGenericDict()) {
+    const auto ours = fused.toGenericDict(), theirs = eager.toGenericDict();
+    if (auto different = length(ours.size(), theirs.size())) return different;
+    for (const auto& entry : theirs) {
+      const auto place = entry_of(name, entry.key());
+      if (!ours.contains(entry.key())) return place + " is missing";
+      if (auto different = other_shape(ours.at(entry.key()), entry.value(), place)) return different;
+    }
+    return std::nullopt;
+  }
+  if (eager.isDouble()) {  // such as an `item()`: computed in another order, it may have other last digits
+    const double ours = fused.toDouble(), theirs = eager.toDouble();
+    const double error = std::abs(ours - theirs);
+    if (ours == theirs || (std::isnan(ours) && std::isnan(theirs)) || error <= 1e-3 * std::abs(theirs))
+      return std::nullopt;
+    return name + " differs by " + number(error);
+  }
+  const bool comparable = eager.isInt() || eager.isBool() || eager.isString();
+  if (comparable && fused != eager) return name + " is another " + eager.tagKind();
+  return std::nullopt;
+}
+
+c10::IValue copy_as(const c10::IValue& value, std::optional<at::ScalarType> floating) {
+  if (value.isTensor()) {
+    const auto& tensor = value.toTensor();
+    if (!tensor.defined()) return value;
+    auto copy = tensor.detach().clone();
+    return floating && at::isFloatingType(copy.scalar_type()) ? copy.to(*floating) : copy;
+  }
+  if (value.isTuple()) {
+    std::vector<c10::IValue> elements;
+    for (const auto& element : value.toTupleRef().elements()) elements.push_back(copy_as(element, floating));
+    return c10::ivalue::Tuple::create(std::move(elements));
+  }
+  if (value.isList()) {
+    auto list = value.toList().copy();
+    for (std::size_t i = 0; i < list.size(); ++i) list.set(i, copy_as(list.get(i), floating));
+    return list;
+  }
+  if (value.isGenericDict()) {
+    auto dict = value.toGenericDict().copy();
+    for (const auto& entry : value.toGenericDict()) dict.insert_or_assign(entry.key(), copy_as(entry.value(), floating));
+    return dict;
+  }
+  return value;
+}
+
+}  // namespace tailor::tool

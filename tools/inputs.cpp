@@ -1,0 +1,115 @@
+#include "inputs.h"
+
+#include <ATen/Functions.h>
+#include <torch/csrc/jit/serialization/pickle.h>
+
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+namespace tailor::tool {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, at::ScalarType>, 10> dtypes{{
+    {"float64", at::kDouble},
+    {"float32", at::kFloat},
+    {"bfloat16", at::kBFloat16},
+    {"float16", at::kHalf},
+    {"int64", at::kLong},
+    {"int32", at::kInt},
+    {"int16", at::kShort},
+    {"int8", at::kChar},
+    {"uint8", at::kByte},
+    {"bool", at::kBool},
+}};
+
+[[noreturn]] void refuse(const std::string& text, const std::string& why) {
+  throw std::invalid_argument("input '" + text + "': " + why + "; an input is written like float32[16,8192]");
+}
+
+std::string known_dtypes() {
+  std::string names;
+  for (const auto& [name, dtype] : dtypes) names += (names.empty() ? "" : ", ") + std::string(name);
+  return names;
+}
+
+at::ScalarType parse_dtype(const std::string& text, std::string_view name) {
+  for (const auto& [known, dtype] : dtypes)
+    if (name == known) return dtype;
+  refuse(text, "'" + std::string(name) + "' is not one of " + known_dtypes());
+}
+
+int64_t parse_size(const std::string& text, std::string_view part) {
+  while (part.starts_with(' ')) part.remove_prefix(1);
+  while (part.ends_with(' ')) part.remove_suffix(1);
+  int64_t size = 0;
+  const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), size);
+  if (error == std::errc::result_out_of_range) refuse(text, "the size " + std::string(part) + " is too large");
+  if (part.empty() || error != std::errc() || end != part.data() + part.size() || size < 0)
+    refuse(text, "'" + std::string(part) + "' is not a size");
+  return size;
+}
+
+}  // namespace
+
+InputText parse_input(const std::string& text) {
+  const std::string_view view = text;
+  const auto open = view.find('[');
+  if (open == view.npos) refuse(text, "there is no [");
+  if (!view.ends_with(']')) refuse(text, "it does not end with ]");
+  InputText input{parse_dtype(text, view.substr(0, open)), {}};
+  std::string_view rest = view.substr(open + 1, view.size() - open - 2);
+  if (rest.empty()) return input;
+  int64_t elements = 1;
+  while (true) {
+    const auto comma = rest.find(',');
+    input.sizes.push_back(parse_size(text, rest.substr(0, comma)));
+    // Eight bytes is the widest element; a tensor's bytes are counted in 64 bits.
+    if (__builtin_mul_overflow(elements, input.sizes.back(), &elements) ||
+        elements > std::numeric_limits<int64_t>::max() / 8)
+      refuse(text, "it has more elements than a tensor can have");
+    if (comma == rest.npos) return input;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+at::Tensor sample(const InputText& input, at::Generator generator) {
+  const auto options = at::TensorOptions().dtype(input.dtype);
+  if (input.dtype == at::kBool) return at::randint(0, 2, input.sizes, std::move(generator), options);
+  if (at::isIntegralType(input.dtype, /*includeBool=*/false))
+    return at::randint(0, 10, input.sizes, std::move(generator), options);
+  // Drawn in float32 so that one seed means one input, rounded to its dtype.
+  return at::randn(input.sizes, std::move(generator), at::kFloat).to(input.dtype);
+}
+
+std::vector<c10::IValue> read_inputs(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::invalid_argument(path + ": cannot be opened; --input-file takes a file that torch.save wrote");
+  const std::vector<char> bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  c10::IValue value;
+  try {
+    value = torch::jit::pickle_load(bytes);
+  } catch (const std::exception& error) {
+    throw std::invalid_argument(path + ": is no file that torch.save wrote of tensors (" + last_line(error.what()) + ")");
+  }
+  if (value.isTuple()) return value.toTupleRef().elements().vec();
+  if (value.isList()) return value.toListRef().vec();
+  if (value.isTensor()) return {value};
+  throw std::invalid_argument(path + ": holds a " + value.tagKind() +
+                              "; one tensor, or a tuple or list with one element for each argument, was expected");
+}
+
+std::string last_line(const std::string& what) {
+  // torch appends the C++ stack, where it has one, after this line.
+  std::string_view text = std::string_view(what).substr(0, what.find("\nException raised from"));
+  while (text.ends_with('\n') || text.ends_with(' ')) text.remove_suffix(1);
+  const auto newline = text.rfind('\n');
+  return std::string(newline == text.npos ? text : text.substr(newline + 1));
+}
+
+}  // namespace tailor::tool

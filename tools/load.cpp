@@ -1,0 +1,124 @@
+#include "load.h"
+
+#include <ATen/Parallel.h>
+#include <caffe2/serialize/read_adapter_interface.h>
+#include <dlfcn.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <algorithm>
+#include <array>
+
+#include "failure.h"
+
+namespace tailor::tool {
+namespace {
+
+// torch's reader over the file that was checked, not over its path.
+class Adapter : public caffe2::serialize::ReadAdapterInterface {
+ public:
+  explicit Adapter(const Bytes& bytes) : bytes_(bytes) {}
+  std::size_t size() const override { return bytes_.size(); }
+  std::size_t read(std::uint64_t offset, void* into, std::size_t size, const char*) const override {
+    if (offset >= bytes_.size()) return 0;
+    size = std::min<std::uint64_t>(size, bytes_.size() - offset);
+    bytes_.read(offset, {static_cast<unsigned char*>(into), size});
+    return size;
+  }
+
+ private:
+  const Bytes& bytes_;
+};
+
+torch::jit::Module read(const Bytes& bytes, std::optional<c10::Device> device) {
+  return torch::jit::load(std::make_shared<Adapter>(bytes), device);
+}
+
+// The text between two marks, or nothing.
+std::string between(const std::string& text, const std::string& before, const std::string& after) {
+  const auto begin = text.find(before);
+  if (begin == std::string::npos) return {};
+  const auto end = text.find(after, begin + before.size());
+  return text.substr(begin + before.size(), end == std::string::npos ? end : end - begin - before.size());
+}
+
+// torch's message with what to do about it.
+std::string explain(const std::string& message) {
+  std::string name = between(message, "Unknown builtin op: ", ".");
+  if (name.empty()) name = between(message, "__torch__.torch.classes.", "'");
+  if (name.empty()) return message;
+  if (name.starts_with("tailor::"))
+    return "it was fused by another version of Tailor: '" + name + "' is not known to this one";
+  return "it needs the library that defines '" + name + "': name its file with --library";
+}
+
+Limits allowed(const Archive& archive, const Limits& limits) {
+  constexpr std::uint64_t slow_disk = 20 << 20;  // bytes a second
+  Limits sum = limits;
+  sum.memory += 3 * archive.size();  // the bytes, the tensors, and a copy in passing
+  sum.seconds += static_cast<unsigned>(archive.size() / slow_disk);
+  return sum;
+}
+
+}  // namespace
+
+ModelFile::ModelFile(const std::string& path, const Advance& advance, Trial first, const Limits& limits)
+    : path_(path), bytes_(path), archive_(check_module_archive(bytes_, path, advance)) {
+  if (first == Trial::yes) try_in_child(limits);
+  caffe2::serialize::PyTorchStreamReader reader(std::make_shared<Adapter>(bytes_));
+  for (const std::string& name : archive_.below("extra/")) {
+    const auto [data, size] = reader.getRecord("extra/" + name);
+    extra_files_[name].assign(static_cast<const char*>(data.get()), size);
+  }
+}
+
+void ModelFile::try_in_child(const Limits& limits) const {
+  // Always to the CPU: the same parser runs, and CUDA reserves more address space than any limit would allow.
+  const auto work = [&] {
+    at::set_num_threads(1);  // the pool's threads are not in the child
+    read(bytes_, c10::Device(c10::kCPU));
+  };
+  if (const auto wrong = trial(work, allowed(archive_, limits))) {
+    throw Failure(Exit::unreadable, path_ + ": cannot be loaded: " + explain(*wrong));
+  }
+}
+
+torch::jit::Module ModelFile::load(Place place) const {
+  std::optional<c10::Device> device;
+  if (place == Place::cpu) device = c10::Device(c10::kCPU);
+  try {
+    torch::jit::Module module = read(bytes_, device);
+    bytes_.require_unchanged();
+    return module;
+  } catch (const Failure&) {
+    throw;
+  } catch (const std::exception& error) {
+    bytes_.require_unchanged();
+    // The trial on the CPU went well, so it is the devices that the file names.
+    throw Failure(Exit::unreadable, path_ + ": cannot be loaded on the devices it was saved from: " + one_line(error) +
+                                        "; run this where they are, or add --device cpu to write CPU tensors");
+  }
+}
+
+std::vector<std::string> ModelFile::foreign_records() const {
+  // The inputs that a module was traced with describe the old graph, and only a debugging aid of torch reads them.
+  constexpr std::array files{"data.pkl", "constants.pkl", "version", "byteorder", "traced_inputs.pkl"};
+  constexpr std::array folders{"data/", "constants/", "code/", "extra/", ".data/", "traced_inputs/"};
+  std::vector<std::string> foreign;
+  for (const Record& record : archive_.records) {
+    const bool known = std::find(files.begin(), files.end(), record.name) != files.end() ||
+                       std::any_of(folders.begin(), folders.end(),
+                                   [&](const char* folder) { return record.name.starts_with(folder); });
+    if (!known) foreign.push_back(record.name);
+  }
+  return foreign;
+}
+
+void load_library(const std::string& path) {
+  // A bare name would be searched for in the system's folders; the user means a file.
+  const std::string file = path.find('/') == std::string::npos ? "./" + path : path;
+  if (dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    throw Failure(Exit::unreadable, path + ": cannot be loaded as a library: " + printable(dlerror()));
+  }
+}
+
+}  // namespace tailor::tool

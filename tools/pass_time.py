@@ -1,0 +1,86 @@
+"""Writes docs/pass-time.md and docs/pass-time.svg from what the program `pass_time` measures.
+
+    python tools/pass_time.py build/pass_time docs
+"""
+import json
+import math
+import pathlib
+import subprocess
+import sys
+
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 640, 400, 72, 24, 24, 56
+
+
+def figure(points: list) -> str:
+    """Seconds over nodes, both logarithmic, with the line of the same time per node."""
+    decades_x = range(1, 6)
+    lowest = math.floor(math.log10(min(point["seconds"] for point in points)))
+    highest = math.ceil(math.log10(max(point["seconds"] for point in points)))
+
+    def at(nodes, seconds):
+        across = (math.log10(nodes) - 1) / (math.log10(2e5) - 1)
+        up = (math.log10(seconds) - lowest) / (highest - lowest)
+        return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
+
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" '
+             'font-family="DejaVu Sans, Helvetica, sans-serif" font-size="12" fill="#1f2933">',
+             '<rect width="100%" height="100%" fill="#ffffff"/>']
+
+    def line(start, end, style):
+        parts.append(f'<path d="M{start[0]:.1f} {start[1]:.1f} L{end[0]:.1f} {end[1]:.1f}" fill="none" {style}/>')
+
+    def text(x, y, words, anchor="middle", more=""):
+        parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{words}</text>')
+
+    bottom, top = 10.0**lowest, 10.0**highest
+    for decade in decades_x:
+        line(at(10**decade, bottom), at(10**decade, top), 'stroke="#e4e7eb"')
+        text(at(10**decade, bottom)[0], HEIGHT - BOTTOM + 18, f"{10**decade:,}")
+    for decade in range(lowest, highest + 1):
+        line(at(10, 10.0**decade), at(2e5, 10.0**decade), 'stroke="#e4e7eb"')
+        seconds = 10.0**decade
+        words = f"{seconds:g} s" if seconds >= 1 else f"{seconds * 1e3:g} ms"
+        text(LEFT - 8, at(10, seconds)[1] + 4, words, "end")
+    each = sorted(point["seconds"] / point["nodes"] for point in points)[len(points) // 2]
+    ends = [max(10, bottom / each), min(2e5, top / each)]
+    line(at(ends[0], ends[0] * each), at(ends[1], ends[1] * each), 'stroke="#9aa5b1" stroke-dasharray="5 4"')
+    x, y = at(math.sqrt(ends[0] * ends[1]) * 3, math.sqrt(ends[0] * ends[1]) * 3 * each)
+    text(x + 14, y + 22, f"{each * 1e6:.0f} µs a node", "start", ' fill="#66727f"')
+    route = " L".join("%.1f %.1f" % at(point["nodes"], point["seconds"]) for point in points)
+    parts.append(f'<path d="M{route}" fill="none" stroke="#0b7a6b" stroke-width="2"/>')
+    for point in points:
+        x, y = at(point["nodes"], point["seconds"])
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="#0b7a6b"/>')
+    text(LEFT + (WIDTH - LEFT - RIGHT) / 2, HEIGHT - 14, "nodes of the graph before the pass")
+    return "\n".join(parts + ["</svg>", ""])
+
+
+def page(points: list) -> str:
+    rows = "\n".join(f"| {p['nodes']:,} | {p['sites']:,} | {p['fused']:,} | {p['seconds'] * 1e3:,.1f} | "
+                     f"{p['seconds'] / p['nodes'] * 1e6:.1f} |" for p in points)
+    return f"""# How long the pass takes
+
+![The pass's time over the size of the graph](pass-time.svg)
+
+| nodes | linears | fused | ms | µs a node |
+|---:|---:|---:|---:|---:|
+{rows}
+
+CPU time of `tailor::fuse`, which has one thread: the best of three runs, each on a fresh module. The modules are generated (`tools/pass_time.cpp`):
+blocks of two chains that fuse, a linear that does not, a branch, a write to a counter and ops between, one after the other in
+one method. Nodes are those of the scripted graph, with its constants and attribute reads. The dashed line is the median time
+per node. To measure again: `python tools/pass_time.py build/pass_time docs`.
+"""
+
+
+def main():
+    program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    done = subprocess.run([program], check=True, stdout=subprocess.PIPE, text=True)
+    points = [json.loads(line) for line in done.stdout.splitlines()]
+    (folder / "pass-time.svg").write_text(figure(points))
+    (folder / "pass-time.md").write_text(page(points))
+    print(page(points))
+
+
+if __name__ == "__main__":
+    main()

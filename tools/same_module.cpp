@@ -1,0 +1,151 @@
+#include "same_module.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <cstring>
+#include <set>
+#include <vector>
+
+namespace tailor::tool {
+namespace {
+
+using Difference = std::optional<std::string>;
+
+// Bits, so that NaNs and signed zeros count as what they are.
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor x = a.detach().cpu().resolve_conj().resolve_neg().contiguous();
+  const at::Tensor y = b.detach().cpu().resolve_conj().resolve_neg().contiguous();
+  return x.nbytes() == y.nbytes() &&
+         (x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0);
+}
+
+Difference tensors(const std::string& path, const at::Tensor& a, const at::Tensor& b) {
+  if (a.defined() != b.defined()) return path + " is a tensor in one only";
+  if (!a.defined()) return {};
+  if (a.scalar_type() != b.scalar_type()) return path + " has another dtype";
+  if (a.sizes() != b.sizes()) return path + " has another shape";
+  if (a.layout() != b.layout()) return path + " has another layout";
+  if (a.device() != b.device()) return path + " is on another device";
+  if (a.requires_grad() != b.requires_grad()) return path + " differs in requires_grad";
+  if (a.is_quantized()) return at::equal(a, b) ? Difference() : path + " has other values";
+  if (a.layout() == at::kSparse) {
+    const bool same = same_bits(a._indices(), b._indices()) && same_bits(a._values(), b._values());
+    return same ? Difference() : path + " has other values";
+  }
+  if (a.layout() != at::kStrided) return {};  // torch saves no other layout
+  if (a.strides() != b.strides()) return path + " has other strides";
+  return same_bits(a, b) ? Difference() : path + " has other values";
+}
+
+void collect(const torch::jit::Block* block, std::vector<std::string>& operators) {
+  for (const torch::jit::Node* node : block->nodes()) {
+    // torch writes a constant list as its elements, so the nodes of the language itself come and go.
+    if (!node->kind().is_prim()) operators.emplace_back(node->kind().toQualString());
+    for (const torch::jit::Block* inner : node->blocks()) collect(inner, operators);
+  }
+}
+
+std::vector<std::string> operators_of(torch::jit::Function& function) {
+  std::vector<std::string> operators;
+  if (const auto graph = torch::jit::tryToGraphFunction(function)) collect(graph->graph()->block(), operators);
+  return operators;
+}
+
+Difference methods(const std::string& path, const c10::ClassType& a, const c10::ClassType& b) {
+  if (a.methods().size() != b.methods().size()) return path + " has another number of methods";
+  for (torch::jit::Function* method : a.methods()) {
+    const std::string name = path + "." + method->name();
+    torch::jit::Function* other = b.findMethod(method->name());
+    if (other == nullptr) return name + " is missing";
+    const auto &arguments = method->getSchema().arguments(), &others = other->getSchema().arguments();
+    if (arguments.size() != others.size()) return name + " has another number of arguments";
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      if (arguments[i].name() != others[i].name()) return name + " has another argument than " + arguments[i].name();
+    }
+    const auto expected = operators_of(*method), actual = operators_of(*other);
+    for (std::size_t i = 0; i < std::max(expected.size(), actual.size()); ++i) {
+      if (i >= expected.size()) return name + " also calls " + actual[i];
+      if (i >= actual.size()) return name + " no longer calls " + expected[i];
+      if (expected[i] != actual[i]) return name + " calls " + actual[i] + " instead of " + expected[i];
+    }
+  }
+  return {};
+}
+
+class Comparison {
+ public:
+  Difference values(const std::string& path, const c10::IValue& a, const c10::IValue& b) {
+    if (a.tagKind() != b.tagKind()) return path + " is a " + b.tagKind() + " instead of a " + a.tagKind();
+    if (a.isTensor()) return tensors(path, a.toTensor(), b.toTensor());
+    if (a.isObject()) return objects(path, a.toObjectRef(), b.toObjectRef());
+    if (a.isList()) return sequences(path, a.toListRef(), b.toListRef());
+    if (a.isTuple()) return sequences(path, a.toTupleRef().elements(), b.toTupleRef().elements());
+    if (a.isGenericDict()) return dictionaries(path, a.toGenericDict(), b.toGenericDict());
+    bool same = true;
+    if (a.isDouble()) same = bits(a.toDouble()) == bits(b.toDouble());
+    if (a.isInt()) same = a.toInt() == b.toInt();
+    if (a.isBool()) same = a.toBool() == b.toBool();
+    if (a.isString()) same = a.toStringRef() == b.toStringRef();
+    if (a.isDevice()) same = a.toDevice() == b.toDevice();
+    if (a.isComplexDouble()) same = a.toComplexDouble() == b.toComplexDouble();
+    // What is left, such as a packed weight, is a class of its own that torch can only hand to its own code.
+    return same ? Difference() : path + " has another value";
+  }
+
+  Difference objects(const std::string& path, const c10::ivalue::Object& a, const c10::ivalue::Object& b) {
+    if (!seen_.insert(&a).second) return {};
+    const auto &type = *a.type(), &other = *b.type();
+    if (type.numAttributes() != other.numAttributes()) return path + " has another number of attributes";
+    for (std::size_t i = 0; i < type.numAttributes(); ++i) {
+      const std::string name = path + "." + type.getAttributeName(i);
+      const auto slot = other.findAttributeSlot(type.getAttributeName(i));
+      if (!slot) return name + " is missing";
+      if (type.is_module()) {
+        if (type.is_parameter(i) != other.is_parameter(*slot)) return name + " is a parameter in one only";
+        if (type.is_buffer(i) != other.is_buffer(*slot)) return name + " is a buffer in one only";
+      }
+      if (const auto found = values(name, a.getSlot(i), b.getSlot(*slot))) return found;
+    }
+    return methods(path, type, other);
+  }
+
+ private:
+  static std::uint64_t bits(double value) {
+    std::uint64_t result;
+    std::memcpy(&result, &value, sizeof result);
+    return result;
+  }
+
+  template <class Sequence>
+  Difference sequences(const std::string& path, const Sequence& a, const Sequence& b) {
+    if (a.size() != b.size()) return path + " has another length";
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      if (const auto found = values(path + "[" + std::to_string(i) + "]", a[i], b[i])) return found;
+    }
+    return {};
+  }
+
+  // In their order, which TorchScript's dictionaries keep.
+  Difference dictionaries(const std::string& path, const c10::Dict<c10::IValue, c10::IValue>& a,
+                          const c10::Dict<c10::IValue, c10::IValue>& b) {
+    if (a.size() != b.size()) return path + " has another length";
+    auto other = b.begin();
+    for (const auto& item : a) {
+      if (const auto found = values(path + "'s key", item.key(), other->key())) return found;
+      if (const auto found = values(path + "[...]", item.value(), other->value())) return found;
+      ++other;
+    }
+    return {};
+  }
+
+  std::set<const c10::ivalue::Object*> seen_;
+};
+
+}  // namespace
+
+Difference difference(const torch::jit::Module& expected, const torch::jit::Module& actual) {
+  return Comparison().objects("module", *expected._ivalue(), *actual._ivalue());
+}
+
+}  // namespace tailor::tool

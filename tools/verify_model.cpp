@@ -1,0 +1,173 @@
+// The whole model on the user's inputs: as it was saved, in training and in eval.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <stdexcept>
+
+#include "compare.h"
+#include "inputs.h"
+#include "verify.h"
+
+namespace tailor::tool {
+namespace {
+
+using torch::jit::Module;
+
+struct Mode {
+  std::string name;
+  std::optional<bool> training;  // none: as saved
+};
+
+// As saved, and whichever of training and eval that is not.
+std::vector<Mode> modes(const Module& module) {
+  std::set<bool> flags;
+  for (const auto& inner : module.modules())
+    if (inner.hasattr("training") && inner.attr("training").isBool()) flags.insert(inner.attr("training").toBool());
+  if (flags.empty()) return {{"as saved", std::nullopt}};  // frozen
+  if (flags.size() == 2) return {{"as saved", std::nullopt}, {"in training", true}, {"in eval", false}};
+  if (flags.contains(true)) return {{"in training", std::nullopt}, {"in eval", false}};
+  return {{"in eval", std::nullopt}, {"in training", true}};
+}
+
+template <class Visit>
+void each_tensor(const Module& module, Visit visit) {
+  for (const auto& named : module.named_parameters()) visit(named.name, named.value);
+  for (const auto& named : module.named_buffers()) visit(named.name, named.value);
+}
+
+// A copy that a run may write into. Its parameters are leaves, which those of a plain deepcopy are not.
+Module copy(const Module& module, std::optional<bool> training, std::optional<at::ScalarType> floating) {
+  auto copied = module.deepcopy();
+  each_tensor(copied, [&](const std::string&, const at::Tensor& tensor) {
+    const bool gradient = tensor.requires_grad();
+    tensor.detach_();
+    if (floating && at::isFloatingType(tensor.scalar_type())) tensor.set_data(tensor.to(*floating));
+    tensor.requires_grad_(gradient);
+  });
+  if (training) copied.train(*training);
+  return copied;
+}
+
+struct Outcome {
+  c10::IValue output;
+  std::vector<Leaf> outputs, written, gradients;
+  std::string error;
+};
+
+Outcome run(const Module& module, const std::vector<c10::IValue>& inputs, std::optional<bool> training,
+            std::optional<at::ScalarType> floating, uint64_t seed) try {
+  // Without the optimising executor: it may give other last digits, and fuses what was meant to run unfused.
+  const torch::jit::GraphOptimizerEnabledGuard plain(false);
+  const at::AutoGradMode with_gradients(true);
+  at::manual_seed(seed);  // dropout draws the same mask in every run
+  auto copied = copy(module, training, floating);
+
+  Outcome outcome;
+  std::vector<Leaf> leaves;
+  each_tensor(copied, [&](const std::string& name, const at::Tensor& tensor) {
+    outcome.written.push_back({name + " after the call", tensor});
+    if (tensor.requires_grad()) leaves.push_back({"the gradient of " + name, tensor});
+  });
+  std::vector<c10::IValue> arguments;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    auto value = copy_as(inputs[i], floating);
+    const std::string name = "argument " + std::to_string(i + 1);
+    if (value.isTensor() && at::isFloatingType(value.toTensor().scalar_type())) {
+      leaves.push_back({"the gradient of " + name, value.toTensor().requires_grad_()});
+      value = value.toTensor().clone();  // no leaf: the model may write into its argument
+    }
+    for (auto& leaf : tensors_in(value, name)) outcome.written.push_back({leaf.name + " after the call", leaf.tensor});
+    arguments.push_back(value);
+  }
+
+  outcome.output = copied.get_method("forward")(arguments);
+  outcome.outputs = tensors_in(outcome.output, "output");
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  torch::autograd::variable_list roots, above, variables;
+  for (const auto& [name, tensor] : outcome.outputs) {
+    if (!tensor.defined() || !tensor.requires_grad() || !at::isFloatingType(tensor.scalar_type())) continue;
+    roots.push_back(tensor);
+    above.push_back(at::randn(tensor.sizes(), generator, at::kFloat).to(tensor.device(), tensor.scalar_type()));
+  }
+  for (const auto& leaf : leaves) variables.push_back(leaf.tensor);
+  if (roots.empty() || variables.empty()) return outcome;
+  const auto found = torch::autograd::grad(roots, variables, above, /*retain_graph=*/false, /*create_graph=*/false,
+                                           /*allow_unused=*/true);
+  for (std::size_t i = 0; i < leaves.size(); ++i) outcome.gradients.push_back({leaves[i].name, found[i]});
+  return outcome;
+} catch (const std::exception& error) {
+  return {.output = {}, .outputs = {}, .written = {}, .gradients = {}, .error = last_line(error.what())};
+}
+
+// The referee is of use where it ran and is near: a model that names dtypes, or draws random numbers by dtype, computes
+// something else in float64.
+bool useful(const Outcome& exact, const Outcome& eager) {
+  if (!exact.error.empty() || exact.outputs.size() != eager.outputs.size() ||
+      exact.gradients.size() != eager.gradients.size() || exact.written.size() != eager.written.size())
+    return false;
+  for (std::size_t i = 0; i < eager.outputs.size(); ++i) {
+    const auto& theirs = eager.outputs[i].tensor;
+    if (!theirs.defined() || !at::isFloatingType(theirs.scalar_type())) continue;
+    const auto& referee = exact.outputs[i].tensor;
+    if (!referee.defined() || referee.sizes() != theirs.sizes()) return false;
+    if (difference({"", referee.to(theirs.options()), theirs, {}, false}, {.times = 1})) return false;
+  }
+  return true;
+}
+
+std::optional<std::string> compare(const Outcome& fused, const Outcome& eager, const Outcome& exact) {
+  if (auto different = other_shape(fused.output, eager.output, "output")) return different;
+  const bool referee = useful(exact, eager);
+  // A whole model multiplies errors: a rounding before a relu or a norm decides later digits. The factor of a site is
+  // too strict here, and a wrong graph is wrong by far more than this one.
+  Tolerance tolerance{.times = 4, .ulps = 16};
+  const auto all = [&](const std::vector<Leaf>& ours, const std::vector<Leaf>& theirs, const std::vector<Leaf>& best,
+                       bool strides) -> std::optional<std::string> {
+    if (ours.size() != theirs.size())
+      return "there are " + std::to_string(ours.size()) + " tensors to compare, the original has " +
+             std::to_string(theirs.size());
+    for (std::size_t i = 0; i < theirs.size(); ++i) {
+      const Triple value{theirs[i].name, ours[i].tensor, theirs[i].tensor, referee ? best[i].tensor : at::Tensor(),
+                         strides};
+      if (auto different = difference(value, tolerance)) return different;
+    }
+    return std::nullopt;
+  };
+  if (auto different = all(fused.outputs, eager.outputs, exact.outputs, true)) return different;
+  if (auto different = all(fused.written, eager.written, exact.written, true)) return different;
+  for (const auto& gradient : eager.gradients)  // noise where terms cancel, see verify_site.cpp
+    if (gradient.tensor.defined()) tolerance.largest = std::max(tolerance.largest, largest(gradient.tensor));
+  return all(fused.gradients, eager.gradients, exact.gradients, false);
+}
+
+}  // namespace
+
+Verdict verify_model(const Module& original, const Module& fused, const std::vector<c10::IValue>& inputs,
+                     uint64_t seed) {
+  std::string skipped;
+  bool first = true;
+  for (const auto& [name, training] : modes(original)) {
+    const bool as_saved = std::exchange(first, false);
+    const auto eager = run(original, inputs, training, std::nullopt, seed);
+    if (!eager.error.empty() && as_saved)
+      return {false, "the original does not run on these inputs: " + eager.error};
+    const auto ours = run(fused, inputs, training, std::nullopt, seed);
+    if (!eager.error.empty() && !ours.error.empty()) {
+      skipped = "not " + name + ", where the original does not run";
+      continue;
+    }
+    if (!ours.error.empty()) return {false, "raises '" + ours.error + "', the original does not, " + name};
+    if (!eager.error.empty()) return {false, "runs where the original raises '" + eager.error + "', " + name};
+    const auto exact = run(original, inputs, training, at::kDouble, seed);
+    if (auto different = compare(ours, eager, exact)) return {false, *different + ", " + name};
+  }
+  return {true, skipped};
+}
+
+}  // namespace tailor::tool

@@ -1,0 +1,241 @@
+// One site by itself. What is real and what is sampled: an input of the chain that is an attribute or a constant is taken
+// as it is, so that the weights of the file are the ones that are checked. `fill` below says what the others get.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
+
+#include <algorithm>
+#include <optional>
+#include <sstream>
+
+#include "compare.h"
+#include "inputs.h"
+#include "verify.h"
+
+namespace tailor::tool {
+namespace {
+
+using torch::jit::Graph;
+using torch::jit::Module;
+
+// Rows of a sampled input: more than one vector register, no multiple of a tile, and few enough for a weight of
+// 8192 x 8192 to take seconds.
+constexpr int64_t batch = 33;
+
+std::optional<c10::IValue> attribute(const Module& module, const std::string& path) {
+  c10::IValue value = module._ivalue();
+  std::istringstream names(path);
+  for (std::string name; std::getline(names, name, '.');) {
+    if (!value.isObject() || !value.toObjectRef().type()->findAttribute(name)) return std::nullopt;
+    value = value.toObjectRef().getAttr(name);
+  }
+  return value;
+}
+
+// The value of an input, where the module or its graph knows it.
+std::optional<c10::IValue> known(const Module& module, const Origin& origin) {
+  if (origin.constant) return origin.constant;
+  return origin.attribute.empty() ? std::nullopt : attribute(module, origin.attribute);
+}
+
+// The sizes that the sampled inputs must have, from the weight.
+struct Sizes {
+  int64_t in, out;
+  at::TensorOptions options;
+};
+
+// A matrix product spelled `x @ w` has the weight the other way round: the fused op then takes `w.t()`.
+bool transposed(const Graph& fused, std::size_t weight) {
+  for (const auto& use : fused.inputs()[weight]->uses())
+    if (use.user->kind() == c10::aten::t || use.user->kind() == c10::aten::transpose ||
+        use.user->kind() == c10::aten::numpy_T)
+      return true;
+  return false;
+}
+
+std::optional<Sizes> sizes(const Specimen& specimen, const std::vector<std::optional<c10::IValue>>& values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (specimen.inputs[i].argument != "weight" || !values[i] || !values[i]->isTensor()) continue;
+    const auto& weight = values[i]->toTensor();
+    if (!weight.defined() || weight.dim() != 2) continue;
+    const bool swapped = transposed(*specimen.after, i);
+    return Sizes{weight.size(swapped ? 0 : 1), weight.size(swapped ? 1 : 0), weight.options()};
+  }
+  return std::nullopt;
+}
+
+// A value for an input that only a run of the model would know: it was computed, or is an argument of the method.
+// Sizes are those of the usual model: per channel. Positive where eager divides by it or takes its root; away from 0
+// and 1 where these would hide an operand that is not read.
+std::optional<c10::IValue> fill(const Origin& origin, const c10::TypePtr& type, const Sizes& sizes,
+                                const at::Generator& generator) {
+  const auto& name = origin.argument;
+  const auto normal = [&](at::IntArrayRef shape) {
+    return at::randn(shape, generator, at::kFloat).to(sizes.options.device(), sizes.options.dtype().toScalarType());
+  };
+  const auto positive = [&](at::IntArrayRef shape) { return normal(shape).abs().add(0.5); };
+  const bool tensor = type->isSubtypeOf(*c10::OptionalType::create(c10::TensorType::get()));
+
+  if (name == "input") return normal({batch, sizes.in});
+  if (name == "bias" || name == "scale" || name == "addend" || name == "norm_bias" || name == "running_mean")
+    return tensor ? c10::IValue(normal({sizes.out})) : c10::IValue(0.75);
+  if (name == "norm_weight" || name == "running_var") return positive({sizes.out});
+  if (name == "factor" || name == "divisor") {
+    if (tensor) return at::full({}, 1.75, sizes.options);
+    return type->kind() == c10::TypeKind::IntType ? c10::IValue(3) : c10::IValue(1.75);
+  }
+  if (name == "training" || name == "cudnn_enabled") return c10::IValue(true);
+  if (name == "momentum") return c10::IValue(0.1);
+  if (name == "eps") return c10::IValue(1e-5);
+  if (name == "num_groups") {
+    int64_t groups = 1;  // at least two channels each
+    for (int64_t n = 2; n <= 32 && 2 * n <= sizes.out; ++n)
+      if (sizes.out % n == 0) groups = n;
+    return c10::IValue(groups);
+  }
+  return std::nullopt;
+}
+
+// What a run leaves: the output; those inputs that it wrote to; for each input its gradient. Or how it ended.
+struct Outcome {
+  at::Tensor output;
+  std::vector<at::Tensor> written, gradients;
+  std::string error;
+};
+
+bool statistic(const Origin& origin) { return origin.argument == "running_mean" || origin.argument == "running_var"; }
+
+// Statistics are written and constants stay: nothing asks for their gradients.
+bool learned(const Origin& origin, const c10::IValue& value) {
+  return value.isTensor() && value.toTensor().defined() && at::isFloatingType(value.toTensor().scalar_type()) &&
+         !origin.constant && !statistic(origin);
+}
+
+Outcome run(const std::shared_ptr<Graph>& graph, const Specimen& specimen, const std::vector<c10::IValue>& values,
+            std::optional<at::ScalarType> floating, uint64_t seed) try {
+  auto copy = graph->copy();
+  if (floating) {
+    for (auto* node : copy->nodes())
+      if (node->kind() == c10::prim::Constant && node->hasAttribute(c10::attr::value) &&
+          node->kindOf(c10::attr::value) == torch::jit::AttributeKind::t)
+        node->t_(c10::attr::value, copy_as(node->t(c10::attr::value), floating).toTensor());
+  }
+  at::AutoGradMode with_gradients(true);
+  torch::jit::Stack stack;
+  Outcome outcome;
+  std::vector<at::Tensor> inputs;
+  std::vector<int64_t> versions;
+  std::vector<std::size_t> leaves;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    auto value = copy_as(values[i], floating);
+    const bool leaf = learned(specimen.inputs[i], value);
+    if (leaf) value.toTensor().requires_grad_();
+    inputs.push_back(value.isTensor() ? value.toTensor() : at::Tensor());
+    versions.push_back(inputs.back().defined() ? inputs.back()._version() : 0);
+    if (leaf) leaves.push_back(i);
+    stack.push_back(value);
+  }
+  // The plain interpreter: no profiling, no passes, so that what runs is the graph that is asked about.
+  torch::jit::InterpreterState(torch::jit::Code(copy, specimen.site.rule)).run(stack);
+  outcome.output = stack.at(0).toTensor();
+  // Statistics count as written always: eager's kernels write them without a new version.
+  for (std::size_t i = 0; i < values.size(); ++i)
+    outcome.written.push_back(
+        inputs[i].defined() && (statistic(specimen.inputs[i]) || inputs[i]._version() != versions[i]) ? inputs[i]
+                                                                                                       : at::Tensor());
+
+  outcome.gradients.resize(values.size());
+  if (outcome.output.requires_grad()) {
+    // One seed, one gradient of the output in all three runs.
+    auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+    const auto above = at::randn(outcome.output.sizes(), generator, at::kFloat)
+                           .to(outcome.output.device(), outcome.output.scalar_type());
+    torch::autograd::variable_list variables;
+    for (auto i : leaves) variables.push_back(inputs[i]);
+    const auto found = torch::autograd::grad({outcome.output}, variables, {above}, /*retain_graph=*/false,
+                                             /*create_graph=*/false, /*allow_unused=*/true);
+    for (std::size_t i = 0; i < leaves.size(); ++i) outcome.gradients[leaves[i]] = found[i];
+  }
+  outcome.output = outcome.output.detach();  // lets go of the graph and what it saved
+  return outcome;
+} catch (const std::exception& error) {
+  return {.output = {}, .written = {}, .gradients = {}, .error = last_line(error.what())};
+}
+
+std::optional<std::string> compare(const Specimen& specimen, const Outcome& fused, const Outcome& eager,
+                                   const Outcome& exact) {
+  if (auto different = difference({"output", fused.output, eager.output, exact.output}, {})) return different;
+  // Gradients are long sums, some of them a single number, whose last digits are luck in eager as in the fused op: one
+  // sample says little about which is better. And terms may cancel: the gradient of a bias before a batch norm is exactly
+  // zero, and what is left of it is noise of the size of its terms. The site's largest gradient stands for that size.
+  Tolerance sums{.times = 4, .ulps = 16};
+  for (const auto& gradient : exact.gradients)
+    if (gradient.defined()) sums.largest = std::max(sums.largest, largest(gradient));
+  for (std::size_t i = 0; i < specimen.inputs.size(); ++i) {
+    const auto& name = specimen.inputs[i].argument;
+    if (fused.written[i].defined() != eager.written[i].defined())
+      return name + (eager.written[i].defined() ? " is not written to, as eager does" : " is written to, unlike in eager");
+    if (auto different = difference({name + " after the call", fused.written[i], eager.written[i], exact.written[i]},
+                                    {.ulps = 4}))
+      return different;
+    if (auto different = difference({.name = "the gradient of " + name,
+                                     .fused = fused.gradients[i],
+                                     .eager = eager.gradients[i],
+                                     .exact = exact.gradients[i],
+                                     .strides = false},
+                                    sums))
+      return different;
+  }
+  return std::nullopt;
+}
+
+// One setting of `training`: what verify_site says of a site.
+Verdict check(const Specimen& specimen, const std::vector<c10::IValue>& values, uint64_t seed) {
+  const auto eager = run(specimen.before, specimen, values, std::nullopt, seed);
+  const auto fused = run(specimen.after, specimen, values, std::nullopt, seed);
+  if (!eager.error.empty() && !fused.error.empty()) return {true, "sampled inputs do not fit: " + eager.error};
+  if (!fused.error.empty()) return {false, "raises '" + fused.error + "', eager does not"};
+  if (!eager.error.empty()) return {false, "runs where eager raises '" + eager.error + "'"};
+  auto exact = run(specimen.before, specimen, values, at::kDouble, seed);
+  if (!exact.error.empty()) {  // no referee, such as where the user's nodes name a dtype: the two check each other
+    exact.written.resize(values.size());
+    exact.gradients.resize(values.size());
+  }
+  const auto different = compare(specimen, fused, eager, exact);
+  return {!different, different.value_or("")};
+}
+
+}  // namespace
+
+Verdict verify_site(const Module& original, const Specimen& specimen, uint64_t seed) {
+  std::vector<std::optional<c10::IValue>> found;
+  for (const auto& origin : specimen.inputs) found.push_back(known(original, origin));
+  const auto shape = sizes(specimen, found);
+  if (!shape) return {true, "its weight is computed"};
+
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  std::vector<c10::IValue> values;
+  std::optional<std::size_t> training;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto& origin = specimen.inputs[i];
+    if (!found[i]) found[i] = fill(origin, specimen.before->inputs()[i]->type(), *shape, generator);
+    if (!found[i]) return {true, "nothing is known about its operand '" + origin.argument + "'"};
+    values.push_back(*found[i]);
+    if (origin.argument == "training" && !origin.constant) training = i;
+  }
+
+  bool ran = false;
+  std::string why_not;
+  for (const bool train : {false, true}) {
+    if (training) values[*training] = train;
+    const auto verdict = check(specimen, values, seed);
+    if (!verdict.ok) return {false, verdict.message + (training ? (train ? ", in training" : ", in eval") : "")};
+    if (verdict.message.empty()) ran = true;
+    else why_not = verdict.message;
+    if (!training) break;
+  }
+  return {true, ran ? "" : why_not};
+}
+
+}  // namespace tailor::tool

@@ -43,7 +43,8 @@ at::Tensor linear(const IValue* argument, std::string_view spelling) {
 }
 
 at::Tensor swish(const at::Tensor& v) {
-  return at::isFloatingType(v.scalar_type()) ? at::silu(v) : at::mul(v, at::sigmoid(v));
+  const bool rounds = at::isFloatingType(v.scalar_type()) && v.layout() == at::kStrided && !v.is_nested();
+  return rounds ? at::silu(v) : at::mul(v, at::sigmoid(v));
 }
 
 at::Tensor batch_norm(const at::Tensor& v, const IValue* argument, Norm norm) {

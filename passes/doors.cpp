@@ -73,9 +73,10 @@ void before_execution(std::shared_ptr<torch::jit::Graph>& graph) noexcept {
   try {
     PassOptions options;
     options.method = "(executor)";
-    const auto sites = run_pass(graph->copy(), options);  // should it throw, the graph is whole
-    if (any_fused(sites)) run_pass(graph, options);
-    log(sites);
+    const auto copy = graph->copy();
+    const PassResult result = run_pass(copy, options);
+    if (result.changed) replace_contents(*graph, *copy);
+    log(result.sites);
   } catch (const std::exception& error) {
     TORCH_WARN_ONCE("Tailor left a graph of the executor alone: ", error.what());
   } catch (...) {
@@ -86,6 +87,13 @@ torch::jit::Module module_of(const c10::IValue& value, const char* op) {
   if (value.isModule()) return value.toModule();
   TORCH_CHECK_TYPE(false, "tailor::", op, " takes a scripted or traced module, got ", value.tagKind(),
                    ". Call torch.jit.script first.");
+}
+
+// Both are part of the surface that kernels with something to keep will need; it is said plainly that none has yet.
+std::string nothing_is_kept(const c10::IValue& value, const char* op) {
+  module_of(value, op);
+  return std::string("{\"tailor\": \"") + version() +
+         "\", \"kept_bytes\": 0, \"reason\": \"no kernel of this version keeps what it derives from a weight\"}";
 }
 
 const bool installed = [] {
@@ -106,6 +114,8 @@ TORCH_LIBRARY_FRAGMENT(tailor, library) {
   });
   library.def("inspect(Any module) -> str",
               [](const c10::IValue& value) { return inspect(module_of(value, "inspect")).json(); });
+  library.def("settle_(Any module) -> str", [](const c10::IValue& value) { return nothing_is_kept(value, "settle_"); });
+  library.def("release_(Any module) -> str", [](const c10::IValue& value) { return nothing_is_kept(value, "release_"); });
   library.def("auto(bool on) -> bool", [](bool on) { return automatic.exchange(on); });
 }
 

@@ -110,6 +110,7 @@ std::string source_line(const Node* node) {
   const auto place = original(frames.ranges[frames.users]).file_line_col();
   if (!place) return "";
   const auto& [file, line, column] = *place;
+  if (file.empty()) return "";  // a loaded trace
   return file.substr(file.find_last_of('/') + 1) + ":" + std::to_string(line);
 }
 

@@ -1,6 +1,5 @@
 #include "modules.h"
 
-#include <ATen/autocast_mode.h>
 #include <torch/csrc/jit/passes/inliner.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <unordered_set>
 
 #include "graph.h"
+#include "plans.h"
 
 namespace tailor {
 namespace {
@@ -20,23 +20,6 @@ std::shared_ptr<Graph> inlined_copy(const GraphFunction& function) {
   auto graph = function.graph()->copy();
   torch::jit::Inline(*graph);
   return graph;
-}
-
-// A plan that the function has made runs the graph of before. Its executors, one per state of autocast, can only be
-// reached through that state.
-void forget_plans(GraphFunction& function) {
-  function.clear_optimized_graphs();
-  const bool cpu = at::autocast::is_autocast_enabled(at::kCPU);
-  const bool cuda = at::autocast::is_autocast_enabled(at::kCUDA);
-  for (const bool with_cpu : {false, true}) {
-    for (const bool with_cuda : {false, true}) {
-      at::autocast::set_autocast_enabled(at::kCPU, with_cpu);
-      at::autocast::set_autocast_enabled(at::kCUDA, with_cuda);
-      function.get_executor() = torch::jit::GraphExecutor(function.optimized_graph(), function.name());
-    }
-  }
-  at::autocast::set_autocast_enabled(at::kCPU, cpu);
-  at::autocast::set_autocast_enabled(at::kCUDA, cuda);
 }
 
 // The functions that a graph calls, directly.
@@ -113,12 +96,10 @@ void append(std::vector<Site>& to, std::vector<Site> more) { to.insert(to.end(),
 std::vector<Site> fuse_function(Function& function, const PassOptions& options) {
   auto* graph_function = torch::jit::tryToGraphFunction(function);
   if (!graph_function) return {};
-  PassOptions trial = options;
-  trial.specimens = nullptr;
-  const auto sites = run_pass(inlined_copy(*graph_function), trial);
-  if (!any_fused(sites)) return sites;
-  torch::jit::Inline(*graph_function->graph());
-  return run_pass(graph_function->graph(), options);
+  const auto graph = inlined_copy(*graph_function);
+  const PassResult result = run_pass(graph, options);
+  if (result.changed) replace_contents(*graph_function->graph(), *graph);
+  return result.sites;
 }
 
 Report fuse(Module& module, const Options& options, std::vector<Specimen>& specimens) {
@@ -160,8 +141,7 @@ Report inspect(const Module& module, const Options& options) {
     PassOptions pass;
     pass.rules = options.rules;
     pass.method = full_name(place, function);
-    pass.rewrite = false;
-    append(report.sites, run_pass(inlined_copy(function), pass));
+    append(report.sites, run_pass(inlined_copy(function), pass).sites);
   });
   return report;
 }

@@ -141,14 +141,14 @@ void for_each_forked_graph(Block* block, Visitor&& visit) {
 
 }  // namespace
 
-std::vector<Site> run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& options) {
-  std::vector<Site> sites;
-  if (!has_linear(graph->block()) && !has_tailor_op(graph->block())) return sites;
+PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& options) {
+  PassResult result;
+  if (!has_linear(graph->block()) && !has_tailor_op(graph->block())) return result;
   normalise(graph);
   Search search(graph, options);
   std::vector<Proven> proven;
   for (Finding& finding : search.findings()) {
-    sites.push_back(finding.site);
+    result.sites.push_back(finding.site);
     if (!finding.proven) continue;
     if (options.specimens) {
       options.specimens->push_back(take_specimen(finding.proven->match));
@@ -156,20 +156,25 @@ std::vector<Site> run_pass(const std::shared_ptr<Graph>& graph, const PassOption
     }
     proven.push_back(std::move(*finding.proven));
   }
-  if (options.rewrite) {
-    rewrite(*graph, proven);
-    settle_after_freezing(*graph);
-  }
+  rewrite(*graph, proven);
+  result.changed = settle_after_freezing(*graph) || !proven.empty();
 
   for_each_forked_graph(graph->block(), [&](const std::shared_ptr<Graph>& forked) {
-    const auto more = run_pass(forked, options);
-    sites.insert(sites.end(), more.begin(), more.end());
+    const PassResult inner = run_pass(forked, options);
+    result.sites.insert(result.sites.end(), inner.sites.begin(), inner.sites.end());
+    result.changed = result.changed || inner.changed;
   });
-  return sites;
+  return result;
 }
 
-bool any_fused(const std::vector<Site>& sites) {
-  return std::any_of(sites.begin(), sites.end(), [](const Site& site) { return site.fused; });
+void replace_contents(Graph& original, Graph& with) {
+  Block* block = original.block();
+  while (!block->outputs().empty()) block->eraseOutput(block->outputs().size() - 1);
+  for (auto node = block->nodes().rbegin(); node != block->nodes().rend(); ++node) node.destroyCurrent();
+  while (!block->inputs().empty()) block->eraseInput(block->inputs().size() - 1);
+  block->cloneFrom(with.block(), [](Value* value) -> Value* {
+    TORCH_INTERNAL_ASSERT(false, "a value from outside the graph: ", value->debugName());
+  });
 }
 
 std::shared_ptr<Graph> forked_graph(const Node* node) {

@@ -14,14 +14,18 @@ namespace tailor {
 struct PassOptions {
   std::vector<std::string> rules;              // empty means all
   std::string method;                          // its name in the report
-  bool rewrite = true;                         // or only look
   std::vector<Specimen>* specimens = nullptr;  // where fused sites are to be kept
 };
 
-// Expects calls to be inlined. Returns every linear of the graph as a site.
-std::vector<Site> run_pass(const std::shared_ptr<torch::jit::Graph>& graph, const PassOptions& options);
+struct PassResult {
+  std::vector<Site> sites;  // every linear of the graph
+  bool changed = false;     // something was fused that was not, so that the graph is worth keeping
+};
 
-bool any_fused(const std::vector<Site>& sites);
+// Expects calls to be inlined, and a graph that may be spoiled: a copy. Where it throws, or where nothing changed, the
+// copy is thrown away, else replace_contents makes the original like it.
+PassResult run_pass(const std::shared_ptr<torch::jit::Graph>& graph, const PassOptions& options);
+void replace_contents(torch::jit::Graph& original, torch::jit::Graph& with);
 
 // The inverse: only ATen's ops are left. Returns whether there was anything to do.
 bool unfuse_graph(const std::shared_ptr<torch::jit::Graph>& graph, std::vector<Site>& sites, const std::string& method);

@@ -217,23 +217,26 @@ void destroy_if_unused(Node* node) {
     if (input->node()->kind() == c10::prim::ListConstruct && !input->hasUses()) destroy_if_unused(input->node());
 }
 
-void drop_unwritten(Block* block) {
+bool drop_unwritten(Block* block) {
+  bool dropped = false;
   for (auto it = block->nodes().begin(); it != block->nodes().end();) {
     Node* node = *it++;
-    for (Block* inner : node->blocks()) drop_unwritten(inner);
+    for (Block* inner : node->blocks()) dropped = drop_unwritten(inner) || dropped;
     if (!is_tailor(node, "unwritten")) continue;
     node->output()->replaceAllUsesWith(node->input(0));
     destroy_if_unused(node);
+    dropped = true;
   }
+  return dropped;
 }
 
 namespace {
 
-void take_inference_overload(Graph& graph, Node* op) {
+bool take_inference_overload(Graph& graph, Node* op) {
   const auto& schema = op->schema();
   const auto training = schema.argumentIndexWithName("training");
   const auto momentum = schema.argumentIndexWithName("momentum");
-  if (!training || !is_constant_false(op->input(static_cast<std::size_t>(*training)))) return;
+  if (!training || !is_constant_false(op->input(static_cast<std::size_t>(*training)))) return false;
   std::vector<Value*> inputs;
   for (int i = 0; i < static_cast<int>(op->inputs().size()); ++i)
     if (i != *training && i != *momentum) inputs.push_back(op->input(static_cast<std::size_t>(i)));
@@ -242,18 +245,20 @@ void take_inference_overload(Graph& graph, Node* op) {
   inference->output()->copyMetadata(op->output())->setType(op->output()->type());
   op->output()->replaceAllUsesWith(inference->output());
   op->destroy();
+  return true;
 }
 
 }  // namespace
 
-void settle_after_freezing(Graph& graph) {
+bool settle_after_freezing(Graph& graph) {
+  bool changed = false;
   bool anyone_writes = false;
   for_each_block(graph.block(), [&](Block* block) {
     for (auto it = block->nodes().begin(); it != block->nodes().end();)
-      if (Node* node = *it++; fused_chain(node)) take_inference_overload(graph, node);
+      if (Node* node = *it++; fused_chain(node)) changed = take_inference_overload(graph, node) || changed;
     for (const Node* node : block->nodes()) anyone_writes = anyone_writes || may_write(node);
   });
-  if (!anyone_writes) drop_unwritten(graph.block());
+  return (!anyone_writes && drop_unwritten(graph.block())) || changed;
 }
 
 Specimen take_specimen(const Match& match) {

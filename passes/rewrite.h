@@ -21,10 +21,10 @@ void rewrite(Graph& graph, const std::vector<Proven>& all);
 
 // Where torch has frozen a fused graph, training has become a constant. An op that then never writes its statistics says
 // so from now on, so that they can be folded too, and where no one writes nothing need be held against it.
-void settle_after_freezing(Graph& graph);
+bool settle_after_freezing(Graph& graph);  // whether it changed anything
 
 // Lets go of what was held against writes.
-void drop_unwritten(Block* block);
+bool drop_unwritten(Block* block);  // whether there was any
 void destroy_if_unused(Node* node);  // with the lists made for it
 
 // The site taken out, before it is rewritten.

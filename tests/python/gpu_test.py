@@ -53,7 +53,9 @@ class GpuOpsTest(Checks):
             reference = draw(op, dtype=base, training=training, device="cuda")
             for name in [n for n, v in reference.items() if isinstance(v, torch.Tensor)]:
                 arguments = {**copied(reference), name: (reference[name] * 2).to(dtype)}
-                self.compare(op, arguments, f"{base} but {name} {dtype}, training {training}", (6e-2, 6e-2))
+                # torch writes nonsense to statistics of another dtype than the input's, another at each run
+                self.compare(op, arguments, f"{base} but {name} {dtype}, training {training}", (6e-2, 6e-2),
+                             state=not name.startswith("running"))
 
     def test_one_argument_on_the_cpu(self):
         for op, training in self.each():
@@ -90,16 +92,19 @@ class GpuOpsTest(Checks):
                     self.compare(op, draw(op, dtype=dtype, training=training, device="cuda"), f"autocast {to} of {dtype}", (6e-2, 6e-2))
 
     def test_gradients(self):
+        """Against float64: where a gradient vanishes, such as a bias's before batch statistics, all that is left is error."""
+        def gradients(call, arguments):
+            leaves = [arguments[n].requires_grad_() for n in op.tensors(arguments)]
+            return torch.autograd.grad(call(arguments).square().sum(), leaves)
+
         for (op, training), dtype in itertools.product(self.each(), (torch.float64, torch.float32, torch.bfloat16)):
-            grads = []
-            for call in (op, op.eager):
-                arguments = wide(op, dtype=dtype, training=training)
-                leaves = [arguments[n].requires_grad_() for n in op.tensors(arguments)]
-                grads.append(torch.autograd.grad(call(arguments).square().sum(), leaves))
-            for name, mine, theirs in zip(op.tensors(arguments), *grads):
-                size = theirs.abs().max().item() + 1e-3
-                scale = {torch.float64: 1e-9, torch.float32: 1e-3, torch.bfloat16: 8e-2}[dtype]
-                self.assert_same(mine, theirs, f"{op} {dtype}: gradient of {name}", (scale * size + scale, scale), strides=False)
+            arguments = wide(op, dtype=dtype, training=training)
+            truth = gradients(op.eager, cases.in_double(copied(arguments)))
+            mine, theirs = gradients(op, copied(arguments)), gradients(op.eager, copied(arguments))
+            for name, exact, fused, eager in zip(op.tensors(arguments), truth, mine, theirs):
+                self.assertEqual((fused.dtype, fused.shape), (eager.dtype, eager.shape), f"{op} {dtype}: gradient of {name}")
+                error, allowed = (fused - exact).abs().max().item(), 2 * (eager - exact).abs().max().item()
+                self.assertLessEqual(error, allowed + 1e-3 * torch.finfo(dtype).eps ** 0.5, f"{op} {dtype}: gradient of {name}")
 
     def test_gradcheck(self):
         for op, training in self.each():

@@ -15,16 +15,26 @@ std::vector<const Chain*>& registry() {
 
 std::string_view to_string(Step::Kind kind) {
   switch (kind) {
-    case Step::Kind::linear: return "linear";
-    case Step::Kind::vector: return "vector";
-    case Step::Kind::scalar: return "scalar";
-    case Step::Kind::add: return "add";
-    case Step::Kind::mul: return "mul";
-    case Step::Kind::div: return "div";
-    case Step::Kind::sigmoid: return "sigmoid";
-    case Step::Kind::swish: return "swish";
-    case Step::Kind::batch_norm: return "batch_norm";
-    case Step::Kind::group_norm: return "group_norm";
+    case Step::Kind::linear:
+      return "linear";
+    case Step::Kind::vector:
+      return "vector";
+    case Step::Kind::scalar:
+      return "scalar";
+    case Step::Kind::add:
+      return "add";
+    case Step::Kind::mul:
+      return "mul";
+    case Step::Kind::div:
+      return "div";
+    case Step::Kind::sigmoid:
+      return "sigmoid";
+    case Step::Kind::swish:
+      return "swish";
+    case Step::Kind::batch_norm:
+      return "batch_norm";
+    case Step::Kind::group_norm:
+      return "group_norm";
   }
   return "?";
 }

@@ -13,7 +13,7 @@ namespace tailor {
 struct Step {
   enum class Kind { linear, vector, scalar, add, mul, div, sigmoid, swish, batch_norm, group_norm };
   Kind kind;
-  int left = -1;          // the steps whose results it reads
+  int left = -1;  // the steps whose results it reads
   int right = -1;
   std::string_view name;  // of a vector or scalar: the op's argument
 

@@ -25,7 +25,8 @@ bool is_plain(const at::Tensor& t) {
       c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
                            c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize,
                            c10::DispatchKey::NestedTensor, c10::DispatchKey::Negative, c10::DispatchKey::Conjugate});
-  return t.layout() == at::kStrided && (t.is_cpu() || t.is_cuda()) && !t.is_quantized() && !t.key_set().has_any(special);
+  return t.layout() == at::kStrided && (t.is_cpu() || t.is_cuda()) && !t.is_quantized() &&
+         !t.key_set().has_any(special);
 }
 
 bool is_float32_or_less(at::ScalarType type) {

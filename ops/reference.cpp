@@ -84,8 +84,12 @@ at::Tensor reference(const Chain& chain, const StepArguments* arguments, Norm no
       return operation(results[right]);
     };
     switch (step.kind) {
-      case Step::Kind::linear: results[i] = linear(argument, spelling.linear); break;
-      case Step::Kind::vector: results[i] = argument->toTensor(); break;
+      case Step::Kind::linear:
+        results[i] = linear(argument, spelling.linear);
+        break;
+      case Step::Kind::vector:
+        results[i] = argument->toTensor();
+        break;
       case Step::Kind::scalar:
         if (argument->isTensor()) results[i] = argument->toTensor();
         break;
@@ -98,12 +102,18 @@ at::Tensor reference(const Chain& chain, const StepArguments* arguments, Norm no
       case Step::Kind::div:
         results[i] = with_right([&](const auto& r) { return in_place ? left().div_(r) : at::div(left(), r); });
         break;
-      case Step::Kind::sigmoid: results[i] = in_place ? left().sigmoid_() : at::sigmoid(left()); break;
-      case Step::Kind::swish: results[i] = swish(left()); break;
+      case Step::Kind::sigmoid:
+        results[i] = in_place ? left().sigmoid_() : at::sigmoid(left());
+        break;
+      case Step::Kind::swish:
+        results[i] = swish(left());
+        break;
       case Step::Kind::batch_norm:
         results[i] = norm == Norm::skipped ? left() : batch_norm(left(), argument, norm);
         break;
-      case Step::Kind::group_norm: results[i] = norm == Norm::skipped ? left() : group_norm(left(), argument); break;
+      case Step::Kind::group_norm:
+        results[i] = norm == Norm::skipped ? left() : group_norm(left(), argument);
+        break;
     }
   }
   return results.back();

@@ -15,7 +15,9 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-void append(Names& names, std::initializer_list<const char*> more) { names.insert(names.end(), more.begin(), more.end()); }
+void append(Names& names, std::initializer_list<const char*> more) {
+  names.insert(names.end(), more.begin(), more.end());
+}
 
 // Which of the op's arguments each step takes, and the names that the schema must therefore have.
 struct Layout {
@@ -28,9 +30,13 @@ Layout lay_out(const Chain& chain, bool inference) {
   for (const Step& step : chain.steps) {
     layout.first.push_back(layout.names.size());
     switch (step.kind) {
-      case Step::Kind::linear: append(layout.names, {"input", "weight", "bias"}); break;
+      case Step::Kind::linear:
+        append(layout.names, {"input", "weight", "bias"});
+        break;
       case Step::Kind::vector:
-      case Step::Kind::scalar: layout.names.emplace_back(step.name); break;
+      case Step::Kind::scalar:
+        layout.names.emplace_back(step.name);
+        break;
       case Step::Kind::batch_norm:
         append(layout.names, {"norm_weight", "norm_bias", "running_mean", "running_var"});
         if (!inference) append(layout.names, {"training", "momentum"});
@@ -39,7 +45,8 @@ Layout lay_out(const Chain& chain, bool inference) {
       case Step::Kind::group_norm:
         append(layout.names, {"num_groups", "norm_weight", "norm_bias", "eps", "cudnn_enabled"});
         break;
-      default: break;
+      default:
+        break;
     }
   }
   return layout;
@@ -90,8 +97,8 @@ void define(torch::Library& library, const Chain& chain, std::initializer_list<c
     const std::string name = c10::toString(schema.operator_name());
     library.def(text);
     const auto kernel = [&] {
-      return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ChainKernel>(
-          chain, layout, inference ? Norm::inference : Norm::as_called, reference_calls));
+      return torch::CppFunction::makeFromBoxedFunctor(
+          std::make_unique<ChainKernel>(chain, layout, inference ? Norm::inference : Norm::as_called, reference_calls));
     };
     library.impl(name.c_str(), kernel());
     // With autograd off a subclass or a mode would be handed our op, of which it knows nothing; hand it the chain's.

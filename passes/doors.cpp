@@ -115,7 +115,8 @@ TORCH_LIBRARY_FRAGMENT(tailor, library) {
   library.def("inspect(Any module) -> str",
               [](const c10::IValue& value) { return inspect(module_of(value, "inspect")).json(); });
   library.def("settle_(Any module) -> str", [](const c10::IValue& value) { return nothing_is_kept(value, "settle_"); });
-  library.def("release_(Any module) -> str", [](const c10::IValue& value) { return nothing_is_kept(value, "release_"); });
+  library.def("release_(Any module) -> str",
+              [](const c10::IValue& value) { return nothing_is_kept(value, "release_"); });
   library.def("auto(bool on) -> bool", [](bool on) { return automatic.exchange(on); });
 }
 

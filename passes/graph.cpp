@@ -129,7 +129,8 @@ void take_user_line(Node* node, const Node* from) {
 
 std::string describe(const Node* node) {
   if (node->kind() == c10::prim::Return)
-    return node->owningBlock() == node->owningGraph()->block() ? "the method's result" : "the result of a branch or loop";
+    return node->owningBlock() == node->owningGraph()->block() ? "the method's result"
+                                                               : "the result of a branch or loop";
   // What guards a chain that is fused already stands for the chain's first part.
   if ((is_tailor(node, "check") || is_tailor(node, "unwritten")) && node->outputs()[0]->hasUses())
     return describe(node->outputs()[0]->uses()[0].user);

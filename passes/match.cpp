@@ -96,14 +96,19 @@ class Matcher {
     switch (step(i).kind) {
       case Kind::add:
       case Kind::mul:
-      case Kind::div: return is_arithmetic(i, node, value);
-      case Kind::sigmoid: return is_aten(node, "sigmoid") && take(i, node);
-      case Kind::swish: return is_swish(i, node, value);
+      case Kind::div:
+        return is_arithmetic(i, node, value);
+      case Kind::sigmoid:
+        return is_aten(node, "sigmoid") && take(i, node);
+      case Kind::swish:
+        return is_swish(i, node, value);
       case Kind::batch_norm:
-      case Kind::group_norm: return is_norm(i, node, value);
+      case Kind::group_norm:
+        return is_norm(i, node, value);
       case Kind::linear:
       case Kind::vector:
-      case Kind::scalar: break;
+      case Kind::scalar:
+        break;
     }
     return false;
   }
@@ -123,8 +128,7 @@ class Matcher {
                   std::string(to_string(s.kind)) + "`");
     const int other = s.left == previous_ ? s.right : s.left;
     const bool value_is_left = seen(node->input(0)) == value;
-    if (is_in_place(node) && !value_is_left)
-      return fail(describe(node) + " writes to another value than the rule's");
+    if (is_in_place(node) && !value_is_left) return fail(describe(node) + " writes to another value than the rule's");
     const bool commutes = s.kind != Kind::div;
     if (!commutes && value_is_left != (s.left == previous_))
       return fail(describe(node) + " has its operands in the other order");
@@ -147,8 +151,8 @@ class Matcher {
     if (s.is_operand()) {
       if (s.kind == Kind::vector && !is_tensor(value))
         return fail(std::string(s.name) + " of " + describe(node) + " is a number; the rule takes a tensor");
-      const bool may_be_complex = value->type()->isSubtypeOf(*c10::ComplexType::get()) ||
-                                  value->type()->kind() == c10::TypeKind::NumberType;
+      const bool may_be_complex =
+          value->type()->isSubtypeOf(*c10::ComplexType::get()) || value->type()->kind() == c10::TypeKind::NumberType;
       if (is_in_place(node) && may_be_complex)
         return fail(describe(node) + " writes the product of a number that may be complex in place");
       if (!is_tensor(value) && !is_number(value))

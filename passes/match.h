@@ -42,11 +42,11 @@ struct ShapeReader {
 struct Match {
   const Chain* chain = nullptr;
   Linear linear;
-  std::vector<Part> parts;                        // in the order of the block; the last gives the result
-  std::vector<std::vector<Value*>> arguments;     // by step: those of the op
-  std::vector<Value*> results;                    // by step
+  std::vector<Part> parts;                     // in the order of the block; the last gives the result
+  std::vector<std::vector<Value*>> arguments;  // by step: those of the op
+  std::vector<Value*> results;                 // by step
   std::vector<ShapeReader> shape_readers;
-  std::string spelling;        // see ops/reference.h; empty where it is the formula's
+  std::string spelling;  // see ops/reference.h; empty where it is the formula's
 
   bool needs_uniform() const { return !spelling.empty(); }
 
@@ -54,8 +54,8 @@ struct Match {
 };
 
 struct Miss {
-  int steps;                 // how many were found
-  bool right_operation;      // the next was the right one in a form that the rule does not take
+  int steps;             // how many were found
+  bool right_operation;  // the next was the right one in a form that the rule does not take
   std::string reason;
 
   int nearness() const { return 2 * steps + right_operation; }

@@ -162,7 +162,8 @@ Report unfuse(Module& module) {
 bool needs_tailor(const Module& module) {
   for (const Place& place : one_of_every_class(module))
     for (Function* method : place.module.type()->methods())
-      if (auto* function = torch::jit::tryToGraphFunction(*method); function && has_tailor_op(function->graph()->block()))
+      if (auto* function = torch::jit::tryToGraphFunction(*method);
+          function && has_tailor_op(function->graph()->block()))
         return true;
   return false;
 }

@@ -60,7 +60,8 @@ class Search {
         if (const auto linears = linears_at(node); !linears.empty())
           findings_.push_back(examine(node, linears));
         else if (is_scaled_linear(node))
-          findings_.push_back({{"", options_.method, source_line(node), false, describe(node) + " has an alpha or a beta"}, {}});
+          findings_.push_back(
+              {{"", options_.method, source_line(node), false, describe(node) + " has an alpha or a beta"}, {}});
       }
       if (is_guarded(node))
         look(node->blocks()[0]);

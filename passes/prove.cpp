@@ -12,23 +12,43 @@ namespace {
 using c10::Symbol;
 
 const std::unordered_set<Symbol>& quiet_kinds() {
-  static const std::unordered_set<Symbol> kinds = {
-      c10::prim::Constant,       c10::prim::GetAttr,        c10::prim::ListConstruct, c10::prim::TupleConstruct,
-      c10::prim::TupleIndex,     c10::prim::TupleUnpack,    c10::prim::profile,       c10::prim::unchecked_cast,
-      c10::prim::Uninitialized,  c10::prim::dtype,          c10::prim::device,        c10::prim::If,
-      c10::prim::Loop,           c10::aten::dim,            c10::aten::len,           c10::aten::__is__,
-      c10::aten::__isnot__,      c10::aten::__not__,        c10::prim::requires_grad, c10::aten::__and__,
-      c10::aten::__or__,         c10::aten::eq,             c10::aten::ne,            c10::aten::lt,
-      c10::aten::le,             c10::aten::gt,             c10::aten::ge};
+  static const std::unordered_set<Symbol> kinds = {c10::prim::Constant,
+                                                   c10::prim::GetAttr,
+                                                   c10::prim::ListConstruct,
+                                                   c10::prim::TupleConstruct,
+                                                   c10::prim::TupleIndex,
+                                                   c10::prim::TupleUnpack,
+                                                   c10::prim::profile,
+                                                   c10::prim::unchecked_cast,
+                                                   c10::prim::Uninitialized,
+                                                   c10::prim::dtype,
+                                                   c10::prim::device,
+                                                   c10::prim::If,
+                                                   c10::prim::Loop,
+                                                   c10::aten::dim,
+                                                   c10::aten::len,
+                                                   c10::aten::__is__,
+                                                   c10::aten::__isnot__,
+                                                   c10::aten::__not__,
+                                                   c10::prim::requires_grad,
+                                                   c10::aten::__and__,
+                                                   c10::aten::__or__,
+                                                   c10::aten::eq,
+                                                   c10::aten::ne,
+                                                   c10::aten::lt,
+                                                   c10::aten::le,
+                                                   c10::aten::gt,
+                                                   c10::aten::ge};
   return kinds;
 }
 
 // Control flow, effects and contexts that are known to leave tensors alone.
 const std::unordered_set<Symbol>& harmless_kinds() {
-  static const std::unordered_set<Symbol> kinds = {
-      c10::prim::Print,         c10::prim::RaiseException,  c10::prim::SetAttr,      c10::prim::DictConstruct,
-      c10::prim::CreateObject,  c10::prim::ListUnpack,      c10::prim::Closure,      c10::prim::Return,
-      c10::prim::isinstance,    c10::prim::unchecked_unwrap_optional};
+  static const std::unordered_set<Symbol> kinds = {c10::prim::Print,        c10::prim::RaiseException,
+                                                   c10::prim::SetAttr,      c10::prim::DictConstruct,
+                                                   c10::prim::CreateObject, c10::prim::ListUnpack,
+                                                   c10::prim::Closure,      c10::prim::Return,
+                                                   c10::prim::isinstance,   c10::prim::unchecked_unwrap_optional};
   return kinds;
 }
 
@@ -86,7 +106,8 @@ bool writes(const Node* node) {
   const auto* schema = node->maybeSchema();
   if (!schema) return false;
   const auto training = schema->argumentIndexWithName("training");
-  if (training && !schema->is_mutable() && is_constant_false(node->input(static_cast<std::size_t>(*training)))) return false;
+  if (training && !schema->is_mutable() && is_constant_false(node->input(static_cast<std::size_t>(*training))))
+    return false;
   return std::any_of(schema->arguments().begin(), schema->arguments().end(),
                      [&](const c10::Argument& argument) { return is_written(node, argument); });
 }
@@ -148,7 +169,8 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
 
     const auto in_gap = [&](const Foreign& f) { return f.index >= begin && f.index < end; };
     const auto first_after = [&](const std::vector<Foreign>& all) {
-      return std::lower_bound(all.begin(), all.end(), begin, [](const Foreign& f, std::size_t b) { return f.index < b; });
+      return std::lower_bound(all.begin(), all.end(), begin,
+                              [](const Foreign& f, std::size_t b) { return f.index < b; });
     };
     const auto barrier = first_after(row.barriers);
     if (barrier != row.barriers.end() && in_gap(*barrier))
@@ -157,12 +179,12 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
 
     const bool noticeable = row.noticeable[end] > row.noticeable[begin];
     if (noticeable && norm_is_done) {
-      const auto it = std::find_if(row.nodes.begin() + static_cast<std::ptrdiff_t>(begin), row.nodes.end(), is_noticeable);
+      const auto it =
+          std::find_if(row.nodes.begin() + static_cast<std::ptrdiff_t>(begin), row.nodes.end(), is_noticeable);
       return describe(*it) + " stands between the norm and " + describe(match.parts[i + 1].node) +
              ", so that the norm's statistics or error would come too late";
     }
-    if (noticeable && part.done < 0)
-      return describe(row.nodes[begin]) + " stands between the product and its bias";
+    if (noticeable && part.done < 0) return describe(row.nodes[begin]) + " stands between the product and its bias";
     const auto reads_shape = [&](const ShapeReader& reader) { return reader.value == part.node->output(); };
     gap.check = noticeable || std::any_of(match.shape_readers.begin(), match.shape_readers.end(), reads_shape);
 

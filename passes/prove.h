@@ -44,9 +44,9 @@ class Surroundings {
   };
   struct Foreign {
     std::size_t index;  // in the row
-    Node* node;  // the node there, or one within its blocks
+    Node* node;         // the node there, or one within its blocks
   };
-  struct Row {                           // of one block
+  struct Row {                            // of one block
     std::vector<std::size_t> noticeable;  // [i]: how many of the first i nodes can be noticed
     std::vector<Node*> nodes;
     std::vector<Foreign> writers;

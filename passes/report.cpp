@@ -26,7 +26,8 @@ std::string quoted(const std::string& text) {
 }  // namespace
 
 std::size_t Report::fused() const {
-  return static_cast<std::size_t>(std::count_if(sites.begin(), sites.end(), [](const Site& site) { return site.fused; }));
+  return static_cast<std::size_t>(
+      std::count_if(sites.begin(), sites.end(), [](const Site& site) { return site.fused; }));
 }
 
 std::string Report::json() const {

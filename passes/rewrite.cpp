@@ -94,7 +94,7 @@ class Rewriter {
         static const Symbol unwritten = Symbol::fromQualString("tailor::unwritten");
         Value* held = insert(graph_, unwritten, {argument, list}, 1, part.node)->output();
         held->setType(argument->type()->isSubtypeOf(*c10::TensorType::get()) ? c10::TypePtr(c10::TensorType::get())
-                                                                           : c10::OptionalType::ofTensor());
+                                                                             : c10::OptionalType::ofTensor());
         argument = held;
       }
     }

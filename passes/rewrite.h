@@ -24,7 +24,7 @@ void rewrite(Graph& graph, const std::vector<Proven>& all);
 bool settle_after_freezing(Graph& graph);  // whether it changed anything
 
 // Lets go of what was held against writes.
-bool drop_unwritten(Block* block);  // whether there was any
+bool drop_unwritten(Block* block);   // whether there was any
 void destroy_if_unused(Node* node);  // with the lists made for it
 
 // The site taken out, before it is rewritten.

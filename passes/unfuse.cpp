@@ -26,22 +26,34 @@ class Author {
     for (int i = 0; i <= chain_.last(); ++i) {
       const Step& step = chain_.steps[static_cast<std::size_t>(i)];
       switch (step.kind) {
-        case Kind::linear: results.push_back(put(c10::aten::linear, take(3), i)); break;
+        case Kind::linear:
+          results.push_back(put(c10::aten::linear, take(3), i));
+          break;
         case Kind::vector:
-        case Kind::scalar: results.push_back(take(1)[0]); break;
+        case Kind::scalar:
+          results.push_back(take(1)[0]);
+          break;
         case Kind::add:
           results.push_back(put(c10::aten::add, {result(step.left), result(step.right), constant(1)}, i));
           break;
-        case Kind::mul: results.push_back(put(c10::aten::mul, {result(step.left), result(step.right)}, i)); break;
-        case Kind::div: results.push_back(put(c10::aten::div, {result(step.left), result(step.right)}, i)); break;
-        case Kind::sigmoid: results.push_back(put(c10::aten::sigmoid, {result(step.left)}, i)); break;
+        case Kind::mul:
+          results.push_back(put(c10::aten::mul, {result(step.left), result(step.right)}, i));
+          break;
+        case Kind::div:
+          results.push_back(put(c10::aten::div, {result(step.left), result(step.right)}, i));
+          break;
+        case Kind::sigmoid:
+          results.push_back(put(c10::aten::sigmoid, {result(step.left)}, i));
+          break;
         case Kind::swish: {
           // Not aten::silu, which refuses integers that this takes.
           Value* gate = put(c10::aten::sigmoid, {result(step.left)}, step.left);
           results.push_back(put(c10::aten::mul, {result(step.left), gate}, i));
           break;
         }
-        case Kind::batch_norm: results.push_back(put(c10::aten::batch_norm, batch_norm(result(step.left)), i)); break;
+        case Kind::batch_norm:
+          results.push_back(put(c10::aten::batch_norm, batch_norm(result(step.left)), i));
+          break;
         case Kind::group_norm: {
           auto inputs = take(5);  // num_groups, weight, bias, eps, cudnn_enabled
           inputs.insert(inputs.begin(), result(step.left));
@@ -145,7 +157,8 @@ class Unfuser {
         undo_choice(node);
         continue;
       }
-      if (const Chain* chain = fused_chain(node)) undo_op(node, *chain);
+      if (const Chain* chain = fused_chain(node))
+        undo_op(node, *chain);
       else
         for (Block* inner : node->blocks()) run(inner);
     }

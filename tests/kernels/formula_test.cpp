@@ -80,10 +80,11 @@ TEST(Fold, InTheOrderOfEager) {
             "v4 = swish v3\n");
 }
 
+struct nested {
+  static constexpr auto formula = (vec<"a"> + y) * (scalar<"b"> / vec<"c">);
+};
+
 TEST(Fold, BothOperandsOfEveryOperator) {
-  struct nested {
-    static constexpr auto formula = (vec<"a"> + y) * (scalar<"b"> / vec<"c">);
-  };
   EXPECT_EQ(calls_of<nested>(),
             "v0 = vector a\n"
             "v1 = v0 + y\n"

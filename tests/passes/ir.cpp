@@ -1,6 +1,7 @@
 #include "ir.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/frontend/parser.h>
 #include <torch/csrc/jit/frontend/resolver.h>
@@ -36,6 +37,8 @@ def bn_checks(self, y):
 def bn(self, y):
     self.bn_checks(y)
     return self.batch_norm(y)
+def mul_part(self, x):
+    return self.batch_norm(torch.linear(x, self.w) * self.scale)
 def frozen_bn(self, y):
     return torch.batch_norm(y, self.gamma, self.beta, self.mean, self.var, False, 0.1, 0.001, True)
 def group_norm(self, y):
@@ -161,6 +164,45 @@ std::string difference(const at::Tensor& wanted, const at::Tensor& got) {
   return text.str();
 }
 
+// Makes equal in `graph` what text() says cannot matter.
+void make_plain(const std::shared_ptr<Graph>& graph) {
+  const auto forget_names = [](c10::ArrayRef<torch::jit::Value*> values) {
+    for (torch::jit::Value* value : values) value->setDebugName("");
+  };
+  const bool assigns = has(*graph, "prim::SetAttr");
+  std::map<std::string, torch::jit::Node*> unique;  // sorted: an object comes before its attributes
+  for_each_block(graph->block(), [&](torch::jit::Block* block) {
+    forget_names(block->inputs());
+    for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+      torch::jit::Node* node = *it++;
+      forget_names(node->outputs());
+      if (const auto forked = forked_graph(node)) {
+        const auto copy = forked->copy();
+        make_plain(copy);
+        node->g_(c10::attr::Subgraph, copy);
+      }
+      std::ostringstream key;
+      if (node->kind() == c10::prim::Constant)
+        key << "constant " << node->output()->type()->str() << ' ' << torch::jit::toIValue(node->output()).value();
+      else if (const std::string path = node->outputs().size() == 1 ? attribute_path(node->output()) : "";
+               !path.empty() && !assigns)
+        key << "attribute " << path;
+      else
+        continue;
+      const auto [first, is_new] = unique.emplace(key.str(), node);
+      if (is_new) continue;
+      node->output()->replaceAllUsesWith(first->second->output());
+      node->destroy();
+    }
+  });
+  for (auto entry = unique.rbegin(); entry != unique.rend(); ++entry) {
+    if (!entry->second->hasUses())
+      entry->second->destroy();
+    else if (entry->second != *graph->nodes().begin())
+      entry->second->moveBefore(*graph->nodes().begin());
+  }
+}
+
 }  // namespace
 
 Module net(const std::string& body) {
@@ -180,6 +222,8 @@ Module net(const std::string& body) {
   module.register_attribute("training", c10::BoolType::get(), true);
   define(module, parts_for(body), "torch/nn/parts.py");
   define(module, method(body), "net.py");
+  static auto* never_destroyed = new std::vector<Module>;  // a graph's call stacks point to its module's functions
+  never_destroyed->push_back(module);
   return module;
 }
 
@@ -199,42 +243,14 @@ std::vector<Site> fuse_graph(const std::shared_ptr<Graph>& graph, const std::vec
   PassOptions options;
   options.rules = rules;
   options.method = "forward";
-  auto sites = run_pass(graph, options);
+  auto sites = run_pass(graph, options).sites;
   graph->lint();
   return sites;
 }
 
 std::string text(const std::shared_ptr<Graph>& original) {
   const auto graph = original->copy();
-  const auto forget_names = [](c10::ArrayRef<torch::jit::Value*> values) {
-    for (torch::jit::Value* value : values) value->setDebugName("");
-  };
-  const bool assigns = has(*graph, "prim::SetAttr");
-  std::map<std::string, torch::jit::Node*> unique;  // sorted: an object comes before its attributes
-  for_each_block(graph->block(), [&](torch::jit::Block* block) {
-    forget_names(block->inputs());
-    for (auto it = block->nodes().begin(); it != block->nodes().end();) {
-      torch::jit::Node* node = *it++;
-      forget_names(node->outputs());
-      std::ostringstream key;
-      if (node->kind() == c10::prim::Constant)
-        key << "constant " << node->output()->type()->str() << ' ' << torch::jit::toIValue(node->output()).value();
-      else if (const std::string path = node->outputs().size() == 1 ? attribute_path(node->output()) : ""; !path.empty() && !assigns)
-        key << "attribute " << path;
-      else
-        continue;
-      const auto [first, is_new] = unique.emplace(key.str(), node);
-      if (is_new) continue;
-      node->output()->replaceAllUsesWith(first->second->output());
-      node->destroy();
-    }
-  });
-  for (auto entry = unique.rbegin(); entry != unique.rend(); ++entry) {
-    if (!entry->second->hasUses())
-      entry->second->destroy();
-    else if (entry->second != *graph->nodes().begin())
-      entry->second->moveBefore(*graph->nodes().begin());
-  }
+  make_plain(graph);
   const std::string all = torch::jit::Canonicalize(graph, /*keep_unique_names=*/false)->toString();
   return std::regex_replace(all, std::regex(" # [^\n]*"), "");  // source lines, which toString(false) leaves in blocks
 }
@@ -296,16 +312,26 @@ std::string difference(const std::shared_ptr<Graph>& wanted, const std::shared_p
   const auto random = [](at::IntArrayRef shape, at::ScalarType type = at::kDouble) {
     return at::randn(shape, at::kDouble).to(type);
   };
-  std::vector<std::pair<std::string, at::Tensor>> inputs = {
-      {"plain", random({7, 5})},         {"one row", random({1, 5})},      {"no row", random({0, 5})},
-      {"too wide", random({7, 6})},      {"1-D", random({5})},             {"3-D", random({4, 12, 5})},
-      {"4-D", random({2, 12, 3, 5})},    {"float32", random({7, 5}, at::kFloat)},
-      {"integers", random({7, 5}, at::kLong)}, {"strided", random({5, 7}).t()}};
-  std::vector<std::pair<std::string, at::Tensor>> vectors = {
-      {"as it is", {}},                {"(1,)", random({1})},           {"()", random({})},
-      {"(7, 12)", random({7, 12})},    {"(7, 1)", random({7, 1})},      {"(2, 7, 12)", random({2, 7, 12})},
-      {"too long", random({13})},      {"float32", random({12}, at::kFloat)}, {"integers", random({12}, at::kLong)},
-      {"0-dim float32", random({}, at::kFloat)}};
+  std::vector<std::pair<std::string, at::Tensor>> inputs = {{"plain", random({7, 5})},
+                                                            {"one row", random({1, 5})},
+                                                            {"no row", random({0, 5})},
+                                                            {"too wide", random({7, 6})},
+                                                            {"1-D", random({5})},
+                                                            {"3-D", random({4, 12, 5})},
+                                                            {"4-D", random({2, 12, 3, 5})},
+                                                            {"float32", random({7, 5}, at::kFloat)},
+                                                            {"integers", random({7, 5}, at::kLong)},
+                                                            {"strided", random({5, 7}).t()}};
+  std::vector<std::pair<std::string, at::Tensor>> vectors = {{"as it is", {}},
+                                                             {"(1,)", random({1})},
+                                                             {"()", random({})},
+                                                             {"(7, 12)", random({7, 12})},
+                                                             {"(7, 1)", random({7, 1})},
+                                                             {"(2, 7, 12)", random({2, 7, 12})},
+                                                             {"too long", random({13})},
+                                                             {"float32", random({12}, at::kFloat)},
+                                                             {"integers", random({12}, at::kLong)},
+                                                             {"0-dim float32", random({}, at::kFloat)}};
   for (const bool training : {true, false})
     for (const auto& [vector_name, vector] : vectors)
       for (const auto& [input_name, input] : inputs) {
@@ -320,6 +346,18 @@ std::string difference(const std::shared_ptr<Graph>& wanted, const std::shared_p
           return (training ? "training, x " : "eval, x ") + input_name + ", vectors " + vector_name + ": " + text;
       }
   return "";
+}
+
+bool automatic(bool on) {
+  torch::jit::Stack stack{on};
+  c10::Dispatcher::singleton().findSchemaOrThrow("tailor::auto", "").callBoxed(stack);
+  return stack.at(0).toBool();
+}
+
+std::int64_t calls_of(const std::string& op) {
+  torch::jit::Stack stack;
+  c10::Dispatcher::singleton().findSchemaOrThrow("tailor::calls", "").callBoxed(stack);
+  return stack.at(0).toGenericDict().at(op + "/reference").toInt();
 }
 
 void expect_stays(const NearMiss& row) {

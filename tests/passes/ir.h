@@ -35,8 +35,8 @@ std::string text(const std::shared_ptr<Graph>& graph);
 bool has(const Graph& graph, const std::string& kind);  // such as "tailor::check", in inner blocks too
 
 struct Outcome {
-  std::vector<at::Tensor> values;  // of the graph's results, tuples taken apart
-  std::string error;               // the last line of what was raised
+  std::vector<at::Tensor> values;                         // of the graph's results, tuples taken apart
+  std::string error;                                      // the last line of what was raised
   std::vector<std::pair<std::string, at::Tensor>> state;  // parameters and buffers afterwards
   std::vector<at::Tensor> inputs;                         // afterwards
 };
@@ -53,6 +53,9 @@ std::string difference(const Outcome& wanted, const Outcome& got, bool same_mess
 // Runs both graphs in both modes on inputs and with vectors of many shapes and dtypes, and compares each time.
 std::string difference(const std::shared_ptr<Graph>& wanted, const std::shared_ptr<Graph>& got, const Module& module,
                        bool same_message = true);
+
+bool automatic(bool on);                       // tailor::auto
+std::int64_t calls_of(const std::string& op);  // how often its reference ran
 
 // A net with one linear that must be left alone.
 struct NearMiss {

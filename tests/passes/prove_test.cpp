@@ -29,7 +29,7 @@ const Tail tails[] = {
 
 struct Disturbance {
   const char* name;
-  const char* head;    // with the linear
+  const char* head;  // with the linear
   const char* reason;
 };
 const Disturbance disturbances[] = {
@@ -41,7 +41,8 @@ const Disturbance disturbances[] = {
      "`add` in net.py:3 writes to `w`, which the chain has read"},
     {"WritesToInput", "v = x + 1.0; y = self.linear(v); v.add_(1.0)",
      "`add_` in net.py:4 writes to `v.1`, which the chain has read"},
-    {"WritesThroughView", "y = self.linear(x); self.w[0].zero_()", "`zero_` in net.py:3 may write to an operand of the chain"},
+    {"WritesThroughView", "y = self.linear(x); self.w[0].zero_()",
+     "`zero_` in net.py:3 may write to an operand of the chain"},
     {"WritesThroughList", "y = self.linear(x); all = [self.w, self.b]; all[0].zero_()",
      "`zero_` in net.py:4 may write to an operand of the chain"},
     {"WritesInBranch", "y = self.linear(x)\nif self.training:\n    self.w.mul_(2.0)",
@@ -93,13 +94,16 @@ const NearMiss rows[] = {
      "`relu` in net.py:3 stands between the norm and `add` in net.py:4, so that the norm's statistics or error would "
      "come too late"},
     {"RaisesAfterBatchNorm", "linear_batch_norm_add_div_swish",
-     "y = self.batch_norm(self.linear(x)) + self.one\nif self.training:\n    raise Exception(\"no\")\nreturn self.swish(y "
+     "y = self.batch_norm(self.linear(x)) + self.one\nif self.training:\n    raise Exception(\"no\")\nreturn "
+     "self.swish(y "
      "/ self.factor)",
-     "`If` in net.py:3 stands between the norm and `div` in net.py:5, so that the norm's statistics or error would come "
+     "`If` in net.py:3 stands between the norm and `div` in net.py:5, so that the norm's statistics or error would "
+     "come "
      "too late"},
     {"ReadsStatisticsAfterBatchNorm", "linear_batch_norm_add_div_swish",
      "y = self.batch_norm(self.linear(x)); m = self.mean + 1.0; return self.swish((y + m) / self.factor)",
-     "`add` in net.py:3 stands between the norm and `add` in net.py:4, so that the norm's statistics or error would come "
+     "`add` in net.py:3 stands between the norm and `add` in net.py:4, so that the norm's statistics or error would "
+     "come "
      "too late"},
     {"WorksAfterGroupNorm", "linear_group_norm_swish_mul_swish",
      "y = self.silu(self.group_norm(self.linear(x))); self.other = torch.relu(x); return self.swish(y * self.scale)",
@@ -137,18 +141,18 @@ TEST_P(Harmless, FusesAndComputesTheSame) {
 
 INSTANTIATE_TEST_SUITE_P(
     EveryRule, Harmless,
-    testing::Values("y = self.linear(x); self.tracked.add_(1)",                       // a counter, before the norm
-                    "y = self.linear(x); self.other.mul_(2.0)",                       // a buffer that is not read
-                    "y = self.linear(x); self.mean.mul_(0.5)",                        // one that is read afterwards
-                    "y = self.linear(x); self.gamma.add_(1.0)",                       //
+    testing::Values("y = self.linear(x); self.tracked.add_(1)",                         // a counter, before the norm
+                    "y = self.linear(x); self.other.mul_(2.0)",                         // a buffer that is not read
+                    "y = self.linear(x); self.mean.mul_(0.5)",                          // one that is read afterwards
+                    "y = self.linear(x); self.gamma.add_(1.0)",                         //
                     "y = self.linear(x)\nif self.training:\n    self.tracked.add_(1)",  // in a branch
                     "y = self.linear(x)\nfor i in range(3):\n    self.other.add_(1.0)",
                     "y = self.linear(x); assert x.dim() < 9", "y = self.linear(x); n = y.size(0) + y.dim() + len(y)",
                     "y = self.linear(x)\nif y.dim() != 2:\n    raise Exception(\"no\")",
                     "y = self.linear(x)\nif y.size(0) > 3:\n    self.tracked.add_(y.size(1))",
-                    "y = self.linear(x); self.w = self.w2",                           // the chain has read the old one
+                    "y = self.linear(x); self.w = self.w2",  // the chain has read the old one
                     "y = self.linear(x); kept = self.w.sum(); self.other = self.other + kept",
-                    "v = x + 1.0; r = v[0]; y = self.linear(v); r.zero_()",           // held at run time
+                    "v = x + 1.0; r = v[0]; y = self.linear(v); r.zero_()",  // held at run time
                     "v = x + 1.0; y = self.linear(v); z = torch.silu(v)"));
 
 // What only the storages can tell. The modules are not copied: a copy would undo the sharing.
@@ -167,12 +171,13 @@ void expect_same_when_shared(const std::string& body, const std::function<void(M
 TEST(Unwritten, SharedStorageOfEveryOperand) {
   for (const Tail& tail : tails)
     for (const char* operand : {"w", "b"})
-      expect_same_when_shared(std::string("y = self.linear(x); self.other.add_(3.0); ") + tail.statement, [&](Module& m) {
-        m.setattr("other", m.attr(operand).toTensor().view(-1).slice(0, 0, 12));
-      });
+      expect_same_when_shared(
+          std::string("y = self.linear(x); self.other.add_(3.0); ") + tail.statement,
+          [&](Module& m) { m.setattr("other", m.attr(operand).toTensor().view(-1).slice(0, 0, 12)); });
   for (const char* operand : {"scale", "w", "b"})
-    expect_same_when_shared("y = self.linear(x) * self.scale; self.other.add_(3.0); return self.batch_norm(y)",
-                            [&](Module& m) { m.setattr("other", m.attr(operand).toTensor().view(-1).slice(0, 0, 12)); });
+    expect_same_when_shared(
+        "y = self.linear(x) * self.scale; self.other.add_(3.0); return self.batch_norm(y)",
+        [&](Module& m) { m.setattr("other", m.attr(operand).toTensor().view(-1).slice(0, 0, 12)); });
 }
 
 TEST(Unwritten, TheCounterIsAViewOfAnOperand) {
@@ -226,7 +231,8 @@ TEST(Forks, ThatWriteToAnOperand) {
 // A batch norm in training mode writes its statistics, which its schema does not say.
 TEST(Statistics, AreWrittenByAnotherNormInTheGap) {
   for (const char* body :
-       {"a = self.linear(x) * self.mean; e = self.batch_norm(x @ self.w2.t()); f = torch.batch_norm(a, None, None, None, "
+       {"a = self.linear(x) * self.mean; e = self.batch_norm(x @ self.w2.t()); f = torch.batch_norm(a, None, None, "
+        "None, "
         "None, True, 0.1, 0.001, True); return e, f",
         "a = self.linear(x) * self.scale; b = self.linear2(x) * self.mean; e = self.batch_norm(a); f = "
         "torch.batch_norm(b, None, None, None, None, True, 0.1, 0.001, True); return e, f",

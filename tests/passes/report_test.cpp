@@ -10,11 +10,12 @@ TEST(Report, Json) {
   EXPECT_EQ(report.json(), "{\"tailor\": \"" + std::string(version()) + "\", \"sites\": []}");
   report.sites.push_back({"linear_mul_batch_norm", "forward", "net.py:3", true, ""});
   report.sites.push_back({"", "a.forward", "", false, "a \"quote\", a \\ and\n\x01"});
-  EXPECT_EQ(report.json(), "{\"tailor\": \"" + std::string(version()) +
-                               "\", \"sites\": [{\"rule\": \"linear_mul_batch_norm\", \"method\": \"forward\", \"source\": "
-                               "\"net.py:3\", \"fused\": true, \"reason\": \"\"}, {\"rule\": \"\", \"method\": "
-                               "\"a.forward\", \"source\": \"\", \"fused\": false, \"reason\": \"a \\\"quote\\\", a \\\\ "
-                               "and\\u000a\\u0001\"}]}");
+  EXPECT_EQ(report.json(),
+            "{\"tailor\": \"" + std::string(version()) +
+                "\", \"sites\": [{\"rule\": \"linear_mul_batch_norm\", \"method\": \"forward\", \"source\": "
+                "\"net.py:3\", \"fused\": true, \"reason\": \"\"}, {\"rule\": \"\", \"method\": "
+                "\"a.forward\", \"source\": \"\", \"fused\": false, \"reason\": \"a \\\"quote\\\", a \\\\ "
+                "and\\u000a\\u0001\"}]}");
 }
 
 TEST(Report, CountsTheFused) {

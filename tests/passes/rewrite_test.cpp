@@ -16,7 +16,7 @@ struct Spelling {
   const char* name;
   const char* rule;
   const char* body;
-  const char* wanted;       // the body after the pass
+  const char* wanted;        // the body after the pass
   bool same_message = true;  // sizes are named in the other order for commuted operands
 
   friend void PrintTo(const Spelling& row, std::ostream* out) { *out << row.name; }
@@ -134,8 +134,8 @@ const Spelling plain[] = {
 
     {"SwishAddGn", swish_add_gn, "y = self.linear(x); return self.group_norm(torch.sigmoid(y) * y + self.scale)",
      "return self.swish_add_gn(x)"},
-    {"SwishAddGnSigmoidSecond", swish_add_gn, "y = self.linear(x); return self.group_norm(y * y.sigmoid() + self.scale)",
-     "return self.swish_add_gn(x)"},
+    {"SwishAddGnSigmoidSecond", swish_add_gn,
+     "y = self.linear(x); return self.group_norm(y * y.sigmoid() + self.scale)", "return self.swish_add_gn(x)"},
     {"SwishAddGnSilu", swish_add_gn, "return self.group_norm(torch.silu(self.linear(x)) + self.scale)",
      "return self.swish_add_gn(x)"},
     {"SwishAddGnAddendFirst", swish_add_gn, "return self.group_norm(self.scale + self.swish(self.linear(x)))",
@@ -181,11 +181,12 @@ INSTANTIATE_TEST_SUITE_P(Plain, Rewrites, testing::ValuesIn(plain), name_of_row)
 // Spellings that promote or broadcast in another way than the formula: the op where that makes no difference, else the
 // spelling itself.
 #define OPERANDS(list) "annotate(List[Optional[Tensor]], " list ")"
-#define GUARDED(bias, operands, fused, as_written)                                                              \
+#define GUARDED(bias, operands, fused, as_written)                                                                 \
   "if tailor.uniform(x, self.w, " bias ", " OPERANDS(operands) "):\n    r = " fused "\nelse:\n    r = " as_written \
-  "\nreturn r"
-#define MUL_BN(bias)                                                                                           \
-  "tailor.linear_mul_batch_norm(x, self.w, " bias ", self.scale, self.gamma, self.beta, self.mean, self.var, " \
+                                                               "\nreturn r"
+#define MUL_BN(bias)                                           \
+  "tailor.linear_mul_batch_norm(x, self.w, " bias              \
+  ", self.scale, self.gamma, self.beta, self.mean, self.var, " \
   "self.training, 0.1, 0.001, True)"
 #define ADDMM "torch.addmm(self.b, x, self.w.t())"
 
@@ -215,8 +216,9 @@ const Spelling guarded[] = {
      GUARDED("self.b", "[self.scale]", "self.mul_bn(x)",
              "self.batch_norm((x @ self.w.t()).add_(self.b) * self.scale)")},
     {"SigmoidMulAddInPlace", sigmoid_mul_add, "y = self.linear(x); return y.sigmoid().mul_(self.factor).add_(y)",
-     "if tailor.uniform(x, self.w, self.b, " OPERANDS("[None]") "):\n    r = self.sigmoid_mul_add(x)\n"
-     "else:\n    y = self.linear(x)\n    r = y.sigmoid().mul_(self.factor).add_(y)\nreturn r"},
+     "if tailor.uniform(x, self.w, self.b, " OPERANDS(
+         "[None]") "):\n    r = self.sigmoid_mul_add(x)\n"
+                   "else:\n    y = self.linear(x)\n    r = y.sigmoid().mul_(self.factor).add_(y)\nreturn r"},
     {"AddSwishGnInPlace", add_swish_gn, "return self.group_norm(self.swish(self.linear(x).add_(self.scale)))",
      GUARDED("self.b", "[self.scale]", "self.add_swish_gn(x)",
              "self.group_norm(self.swish(self.linear(x).add_(self.scale)))")},
@@ -228,8 +230,10 @@ const Spelling guarded[] = {
              "self.group_norm(torch.silu_(self.linear(x)).add_(self.scale))")},
     {"SwishAddGnSigmoidInPlace", swish_add_gn,
      "y = self.linear(x); return self.group_norm(torch.sigmoid(y).mul_(y) + self.scale)",
-     "if tailor.uniform(x, self.w, self.b, " OPERANDS("[self.scale]") "):\n    r = self.swish_add_gn(x)\n"
-     "else:\n    y = self.linear(x)\n    r = self.group_norm(torch.sigmoid(y).mul_(y) + self.scale)\nreturn r"},
+     "if tailor.uniform(x, self.w, self.b, " OPERANDS(
+         "[self.scale]") "):\n    r = self.swish_add_gn(x)\n"
+                         "else:\n    y = self.linear(x)\n    r = self.group_norm(torch.sigmoid(y).mul_(y) + "
+                         "self.scale)\nreturn r"},
     {"BnAddDivSwishInPlace", bn_add_div_swish,
      "return torch.silu_(self.batch_norm(self.linear(x)).add_(self.one).div_(self.factor))",
      GUARDED("self.b", "[self.one, None]", "self.bn_add_div_swish(x)",

@@ -32,19 +32,22 @@ TEST(Unfuse, EveryRule) {
 TEST(Unfuse, EveryOverload) {
   expect_unfused(
       "return tailor.linear_mul_batch_norm(x, self.w, None, self.scale, None, None, self.mean, self.var, 0.001, False)",
-      "return torch.batch_norm(torch.linear(x, self.w, None) * self.scale, None, None, self.mean, self.var, False, 0.0, "
+      "return torch.batch_norm(torch.linear(x, self.w, None) * self.scale, None, None, self.mean, self.var, False, "
+      "0.0, "
       "0.001, False)");
   expect_unfused("return tailor.linear_sigmoid_mul_add(x, self.w, self.b, self.one)",
                  "y = self.linear(x); return torch.sigmoid(y) * self.one + y");
   expect_unfused(
       "return tailor.linear_batch_norm_add_div_swish(x, self.w, self.b, self.gamma, self.beta, self.mean, self.var, "
       "0.001, True, self.one, self.scale)",
-      "return self.swish((torch.batch_norm(self.linear(x), self.gamma, self.beta, self.mean, self.var, False, 0.0, 0.001, "
+      "return self.swish((torch.batch_norm(self.linear(x), self.gamma, self.beta, self.mean, self.var, False, 0.0, "
+      "0.001, "
       "True) + self.one) / self.scale)");
   expect_unfused(
       "return tailor.linear_batch_norm_add_div_swish(x, self.w, self.b, self.gamma, self.beta, self.mean, self.var, "
       "0.001, True, self.one, 2)",
-      "return self.swish((torch.batch_norm(self.linear(x), self.gamma, self.beta, self.mean, self.var, False, 0.0, 0.001, "
+      "return self.swish((torch.batch_norm(self.linear(x), self.gamma, self.beta, self.mean, self.var, False, 0.0, "
+      "0.001, "
       "True) + self.one) / 2)");
 }
 
@@ -54,18 +57,20 @@ void expect_round_trip(const std::string& body, const std::string& wanted) {
   fuse_graph(graph);
   std::vector<Site> sites;
   ASSERT_TRUE(unfuse_graph(graph, sites, "forward")) << body;
+  ASSERT_NO_THROW(graph->lint()) << body;
   EXPECT_EQ(text(graph), text(graph_of(net(wanted)))) << body;
 }
 
 TEST(Unfuse, RoundTrips) {
-  for (const char* body : {"return self.bn(self.linear(x) * self.scale)",
-                           "return self.gn(self.swish(self.linear(x) + self.scale))",
-                           "return self.swish((self.bn(self.linear(x)) + self.one) / self.factor)",
-                           "return self.batch_norm(torch.addmm(self.b, x, self.w.t()) * self.scale)",
-                           "return self.batch_norm((x @ self.w.t() + self.b).mul_(self.scale))",
-                           "y = x @ self.w.t() + self.b; z = y.size(0) + 1; return self.batch_norm(self.scale * y), z",
-                           "y = self.linear(x); self.other.add_(1.0); return self.batch_norm(y * self.scale)",
-                           "y = self.linear(x); n = y.size(0); z = y * self.scale; return self.batch_norm(z), z.dim() + n"})
+  for (const char* body :
+       {"return self.bn(self.linear(x) * self.scale)", "return self.bn(torch.linear(x, self.w) * self.scale)",
+        "return self.gn(self.swish(self.linear(x) + self.scale))",
+        "return self.swish((self.bn(self.linear(x)) + self.one) / self.factor)",
+        "return self.batch_norm(torch.addmm(self.b, x, self.w.t()) * self.scale)",
+        "return self.batch_norm((x @ self.w.t() + self.b).mul_(self.scale))",
+        "y = x @ self.w.t() + self.b; z = y.size(0) + 1; return self.batch_norm(self.scale * y), z",
+        "y = self.linear(x); self.other.add_(1.0); return self.batch_norm(y * self.scale)",
+        "y = self.linear(x); n = y.size(0); z = y * self.scale; return self.batch_norm(z), z.dim() + n"})
     expect_round_trip(body, body);
   expect_round_trip("return self.group_norm(torch.silu(self.scale + self.linear(x)))",  // one spelling comes back
                     "return self.group_norm(self.swish(self.linear(x) + self.scale))");

@@ -143,7 +143,8 @@ TEST(Draw, ShowsOneGraphOrTwo) {
 }
 
 TEST(Draw, EscapesText) {
-  const auto svg = draw(module("def forward(self, x):\n    if x.size(0) < 2:\n        x = x + 1\n    return x\n"), nullptr);
+  const auto svg =
+      draw(module("def forward(self, x):\n    if x.size(0) < 2:\n        x = x + 1\n    return x\n"), nullptr);
   EXPECT_EQ(count(svg, "if size(x, 0) &lt; 2"), 1U) << svg;
 }
 

@@ -59,7 +59,8 @@ std::shared_ptr<torch::jit::Graph> graph(const std::string& body) {
   %false : bool = prim::Constant[value=0]()
   %one : int = prim::Constant[value=1]()
   %none : NoneType = prim::Constant()
-)" + body + "\n  return (%out)\n", graph.get());
+)" + body + "\n  return (%out)\n",
+                      graph.get());
   return graph;
 }
 
@@ -102,9 +103,14 @@ TEST(ParseInput, ReadsTypeAndSizes) {
 
 TEST(ParseInput, SaysWhatIsWrong) {
   const std::pair<const char*, const char*> wrong[] = {
-      {"float32", "there is no ["},          {"float32[16", "does not end with ]"}, {"float[16]", "'float' is not one of"},
-      {"float32[a]", "'a' is not a size"},   {"float32[-1]", "'-1' is not a size"}, {"float32[1,,2]", "'' is not a size"},
-      {"float32[16,]", "'' is not a size"},  {"float32[99999999999999999999]", "too large"},
+      {"float32", "there is no ["},
+      {"float32[16", "does not end with ]"},
+      {"float[16]", "'float' is not one of"},
+      {"float32[a]", "'a' is not a size"},
+      {"float32[-1]", "'-1' is not a size"},
+      {"float32[1,,2]", "'' is not a size"},
+      {"float32[16,]", "'' is not a size"},
+      {"float32[99999999999999999999]", "too large"},
       {"float32[4294967296,4294967296]", "more elements"},
   };
   for (const auto& [text, why] : wrong) {
@@ -157,7 +163,8 @@ TEST(VerifySite, AcceptsTheSameChain) {
 TEST(VerifySite, AcceptsAnotherOrderOfTheSameSums) {
   const auto verdict = check(
       "  %t : Tensor = aten::t(%weight)\n  %p : Tensor = aten::matmul(%x, %t)\n"
-      "  %y : Tensor = aten::add(%p, %bias, %one)\n" + std::string(scaling) + norm);
+      "  %y : Tensor = aten::add(%p, %bias, %one)\n" +
+      std::string(scaling) + norm);
   EXPECT_TRUE(verdict.ok) << verdict.message;
 }
 
@@ -186,18 +193,19 @@ TEST(VerifySite, SeesStatisticsThatAreNotWritten) {
 }
 
 TEST(VerifySite, SeesAGradientThatIsLost) {
-  const auto verdict =
-      check("  %d : Tensor = aten::detach(%scale)\n" + std::string(linear) + "  %s : Tensor = aten::mul(%y, %d)\n" + norm);
+  const auto verdict = check("  %d : Tensor = aten::detach(%scale)\n" + std::string(linear) +
+                             "  %s : Tensor = aten::mul(%y, %d)\n" + norm);
   EXPECT_FALSE(verdict.ok);
   EXPECT_TRUE(contains(verdict.message, "the gradient of scale is missing")) << verdict.message;
 }
 
 TEST(VerifySite, SeesFewerDigitsThanEagers) {
-  const auto verdict = check(
-      "  %half : int = prim::Constant[value=5]()\n  %full : int = prim::Constant[value=6]()\n" + std::string(linear) +
-      "  %r : Tensor = aten::mul(%y, %scale)\n"
-      "  %h : Tensor = aten::to(%r, %half, %false, %false, %none)\n"
-      "  %s : Tensor = aten::to(%h, %full, %false, %false, %none)\n" + norm);
+  const auto verdict = check("  %half : int = prim::Constant[value=5]()\n  %full : int = prim::Constant[value=6]()\n" +
+                             std::string(linear) +
+                             "  %r : Tensor = aten::mul(%y, %scale)\n"
+                             "  %h : Tensor = aten::to(%r, %half, %false, %false, %none)\n"
+                             "  %s : Tensor = aten::to(%h, %full, %false, %false, %none)\n" +
+                             norm);
   EXPECT_FALSE(verdict.ok);
   EXPECT_TRUE(contains(verdict.message, "output differs")) << verdict.message;
 }
@@ -205,7 +213,8 @@ TEST(VerifySite, SeesFewerDigitsThanEagers) {
 TEST(VerifySite, SeesAnErrorThatEagerDoesNotRaise) {
   const auto verdict = check(std::string(linear) + "  %s : Tensor = aten::mm(%y, %y)\n" + norm);
   EXPECT_FALSE(verdict.ok);
-  EXPECT_TRUE(contains(verdict.message, "raises 'RuntimeError: mat1 and mat2 shapes cannot be multiplied")) << verdict.message;
+  EXPECT_TRUE(contains(verdict.message, "raises 'RuntimeError: mat1 and mat2 shapes cannot be multiplied"))
+      << verdict.message;
 }
 
 TEST(VerifySite, SaysWhatItCannotRun) {
@@ -267,7 +276,8 @@ TEST(VerifyModel, SeesOutputsBuffersAndGradients) {
 
 TEST(VerifyModel, LooksIntoDictionariesAndTuples) {
   const auto nested = [](const std::string& value) {
-    return "def forward(self, x):\n    y = torch.linear(x, self.weight)\n    return {\"a\": (y, [y * " + value + "])}, 3\n";
+    return "def forward(self, x):\n    y = torch.linear(x, self.weight)\n    return {\"a\": (y, [y * " + value +
+           "])}, 3\n";
   };
   EXPECT_TRUE(compare_models(nested("2"), nested("2")).ok);
   const auto verdict = compare_models(nested("2"), nested("3"));

@@ -1,0 +1,64 @@
+// The counters of paths.
+#include "ops/calls.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "sample.h"
+
+namespace tailor::test {
+namespace {
+
+c10::impl::GenericDict all() {
+  torch::jit::Stack stack;
+  op("calls").callBoxed(stack);
+  return stack.at(0).toGenericDict();
+}
+
+std::int64_t calls(const std::string& name) { return all().at(name).toInt(); }
+
+TEST(Calls, CountEachOp) {
+  for (const char* name :
+       {"linear_mul_batch_norm", "linear_sigmoid_mul_add", "linear_add_swish_group_norm", "linear_swish_add_group_norm",
+        "linear_batch_norm_add_div_swish", "linear_group_norm_swish_mul_swish"}) {
+    const std::string key = std::string(name) + "/reference";
+    const auto before = calls(key);
+    call(op(name), sample());
+    call(op(name), sample());
+    EXPECT_EQ(calls(key), before + 2) << name;
+  }
+}
+
+TEST(Calls, Reset) {
+  call(op("linear_sigmoid_mul_add"), sample());
+  EXPECT_GT(calls("linear_sigmoid_mul_add/reference"), 0);
+  torch::jit::Stack stack;
+  op("reset_calls").callBoxed(stack);
+  for (const auto& entry : all()) EXPECT_EQ(entry.value().toInt(), 0) << entry.key();
+}
+
+TEST(Calls, ACounterLivesAsLongAsItsOwner) {
+  const std::size_t before = all().size();
+  {
+    CallCounter counter("some_op", "some_path");
+    EXPECT_EQ(counter.name(), "some_op/some_path");
+    EXPECT_EQ(all().size(), before + 1);
+    EXPECT_EQ(calls("some_op/some_path"), 0);
+  }
+  EXPECT_EQ(all().size(), before);
+}
+
+TEST(Calls, FromManyThreads) {
+  CallCounter counter("some_op", "threads");
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 16; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 10000; ++i) counter.count();
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(calls("some_op/threads"), 160000);
+}
+
+}  // namespace
+}  // namespace tailor::test

@@ -1,0 +1,166 @@
+// What a rewritten graph asks at run time.
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+
+#include "sample.h"
+
+namespace tailor::test {
+namespace {
+
+using Operands = std::vector<std::optional<at::Tensor>>;
+
+at::Tensor random(at::IntArrayRef shape, at::ScalarType type = at::kDouble) {
+  return at::randn(shape, at::kDouble).to(type);
+}
+
+c10::List<std::optional<at::Tensor>> list(const Operands& operands) {
+  c10::List<std::optional<at::Tensor>> result;
+  for (const auto& operand : operands) result.push_back(operand);
+  return result;
+}
+
+// What check says of the result's shape.
+at::Tensor check(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& b, const Operands& operands,
+                 const char* chain, int last, const char* spelling = "") {
+  torch::jit::Stack stack{x, w, b, list(operands), std::string(chain), last, std::string(spelling)};
+  op("check").callBoxed(stack);
+  EXPECT_TRUE(stack.at(0).toTensor().is_same(x));
+  return stack.at(1).toTensor();
+}
+
+constexpr const char* mul_bn = "linear_mul_batch_norm";
+
+TEST(Check, ShapesWithoutWork) {
+  const auto x = random({7, 5}), w = random({12, 5}), b = random({12});
+  EXPECT_EQ(check(x, w, b, {}, mul_bn, 0).sizes(), (at::IntArrayRef{7, 12}));
+  EXPECT_TRUE(check(x, w, b, {}, mul_bn, 0).is_meta());  // no work was done
+  EXPECT_EQ(check(random({5}), w, std::nullopt, {}, mul_bn, 0).sizes(), (at::IntArrayRef{12}));
+  EXPECT_EQ(check(random({2, 3, 5}), w, b, {}, mul_bn, 0).sizes(), (at::IntArrayRef{2, 3, 12}));
+  EXPECT_EQ(check(random({0, 5}), w, b, {}, mul_bn, 0).sizes(), (at::IntArrayRef{0, 12}));
+  for (const auto& [scale, wanted] :
+       std::vector<std::pair<at::Tensor, std::vector<std::int64_t>>>{{random({12}), {7, 12}},
+                                                                     {random({1}), {7, 12}},
+                                                                     {random({}), {7, 12}},
+                                                                     {random({7, 1}), {7, 12}},
+                                                                     {random({2, 1, 12}), {2, 7, 12}},
+                                                                     {random({2, 7, 1}), {2, 7, 12}},
+                                                                     {random({12}, at::kFloat), {7, 12}}}) {
+    EXPECT_EQ(check(x, w, b, {scale}, mul_bn, 2).sizes(), at::IntArrayRef(wanted)) << scale.sizes();
+    EXPECT_EQ(check(x, w, b, {scale}, mul_bn, 2).sizes(), (at::linear(x, w, b) * scale).sizes());
+  }
+}
+
+TEST(Check, RaisesWhatEagerRaises) {
+  const auto x = random({7, 5}), w = random({12, 5}), b = random({12});
+  const auto message_of = [](const auto& f) -> std::string {
+    try {
+      f();
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    }
+    return "";
+  };
+  for (const auto& wrong :
+       {random({7, 6}), random({6}), random({}), random({7, 5}, at::kFloat), random({7, 5}, at::kLong)}) {
+    const std::string wanted = message_of([&] { at::linear(wrong, w, b); });
+    EXPECT_NE(wanted, "");
+    EXPECT_EQ(message_of([&] { check(wrong, w, b, {}, mul_bn, 0); }), wanted);
+  }
+  EXPECT_EQ(message_of([&] { check(x, w, random({13}), {}, mul_bn, 0); }),
+            message_of([&] { at::linear(x, w, random({13})); }));
+  EXPECT_EQ(message_of([&] { check(x, w, b, {random({13})}, mul_bn, 2); }),
+            message_of([&] { at::linear(x, w, b).mul(random({13})); }));
+  EXPECT_EQ(message_of([&] { check(x, w, b, {random({13})}, mul_bn, 0); }), "");  // not read yet
+  EXPECT_NE(
+      message_of([&] { check(x, w, b, {}, "linear_nothing", 0); }).find("this library has no chain 'linear_nothing'"),
+      std::string::npos);
+  EXPECT_NE(message_of([&] { check(x, w, b, {}, mul_bn, 9); }).find("has no step 9"), std::string::npos);
+}
+
+// An author who spelled the chain otherwise gets that spelling's errors.
+TEST(Check, RaisesAsSpelled) {
+  const auto message_of = [](const auto& f) -> std::string {
+    try {
+      f();
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    }
+    return "";
+  };
+  const auto x = random({7, 5}), w = random({12, 5}), b = random({12});
+  const auto wide = random({2, 7, 12}), batch = random({4, 7, 5}), tall = random({7, 6});
+  EXPECT_EQ(message_of([&] { check(batch, w, b, {}, mul_bn, 0, "addmm"); }),
+            message_of([&] { at::addmm(b, batch, w.t()); }));
+  EXPECT_EQ(message_of([&] { check(batch, w, b, {}, mul_bn, 0, "mm"); }), message_of([&] { at::mm(batch, w.t()); }));
+  EXPECT_EQ(message_of([&] { check(tall, w, b, {}, mul_bn, 0, "addmm"); }),
+            message_of([&] { at::addmm(b, tall, w.t()); }));
+  EXPECT_NE(message_of([&] { check(batch, w, b, {}, mul_bn, 0, "addmm"); }), "");
+  EXPECT_EQ(check(batch, w, b, {}, mul_bn, 0, "matmul").sizes(), (at::IntArrayRef{4, 7, 12}));
+  EXPECT_EQ(check(x, w, b, {wide}, mul_bn, 2).sizes(), (at::IntArrayRef{2, 7, 12}));
+}
+
+at::Tensor unwritten(const at::Tensor& value, const std::vector<at::Tensor>& written) {
+  torch::jit::Stack stack{value, c10::List<at::Tensor>(written)};
+  op("unwritten").callBoxed(stack);
+  return stack.at(0).toTensor();
+}
+
+TEST(Unwritten, CopiesOnlyWhatShares) {
+  const auto value = random({4, 3});
+  EXPECT_TRUE(unwritten(value, {random({4, 3}), at::zeros({}, at::kLong)}).is_same(value));
+  EXPECT_TRUE(unwritten(value, {}).is_same(value));
+  for (const auto& target : {value, value.view(-1), value[1], value.t(), value.slice(0, 2, 3), value.view(at::kLong)}) {
+    const auto held = unwritten(value, {random({1}), target});
+    EXPECT_FALSE(held.is_alias_of(value));
+    EXPECT_TRUE(at::equal(held, value));
+  }
+  // Another storage over the same memory.
+  const auto outside = at::from_blob(value.data_ptr<double>() + 3, {3}, at::kDouble);
+  EXPECT_FALSE(unwritten(value, {outside}).is_alias_of(value));
+  const auto behind = at::from_blob(value.data_ptr<double>() + 12, {0}, at::kDouble);
+  EXPECT_TRUE(unwritten(value, {behind}).is_same(value));
+}
+
+TEST(Unwritten, Optional) {
+  torch::jit::Stack stack{c10::IValue(), c10::List<at::Tensor>({random({2})})};
+  op("unwritten", "optional").callBoxed(stack);
+  EXPECT_TRUE(stack.at(0).isNone());
+  const auto value = random({2});
+  stack = {value, c10::List<at::Tensor>({value})};
+  op("unwritten", "optional").callBoxed(stack);
+  EXPECT_FALSE(stack.at(0).toTensor().is_alias_of(value));
+}
+
+bool uniform(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& b, const Operands& operands) {
+  torch::jit::Stack stack{x, w, b, list(operands)};
+  op("uniform").callBoxed(stack);
+  return stack.at(0).toBool();
+}
+
+TEST(Uniform, WhereNoSpellingMatters) {
+  const auto x = random({7, 5}), w = random({12, 5}), b = random({12});
+  EXPECT_TRUE(uniform(x, w, b, {}));
+  EXPECT_TRUE(uniform(x, w, std::nullopt, {random({12}), std::nullopt, random({1}), random({7, 12}), random({})}));
+  EXPECT_FALSE(uniform(x, w, b, {random({2, 7, 12})}));            // would raise the rank, which mul_ cannot
+  EXPECT_FALSE(uniform(random({1, 5}), w, b, {random({7, 12})}));  // would grow a dimension
+  EXPECT_FALSE(uniform(x, w, b, {random({13})}));
+  EXPECT_FALSE(uniform(x, w, b, {random({12}, at::kFloat)}));  // promotes otherwise
+  EXPECT_FALSE(uniform(random({7, 5}, at::kFloat), w, b, {}));
+  EXPECT_FALSE(uniform(random({4, 7, 5}), w, b, {}));  // addmm takes matrices
+  EXPECT_FALSE(uniform(random({5}), w, b, {}));
+  EXPECT_FALSE(uniform(x, random({12, 6}), b, {}));
+  EXPECT_FALSE(uniform(x, w, random({1}), {}));  // addmm broadcasts its bias
+  EXPECT_FALSE(uniform(x, w, random({7, 12}), {}));
+  EXPECT_FALSE(uniform(x.to(at::kLong), w.to(at::kLong), b.to(at::kLong), {}));
+}
+
+TEST(Uniform, NotUnderAutocast) {
+  const auto x = random({7, 5}, at::kFloat), w = random({12, 5}, at::kFloat);
+  EXPECT_TRUE(uniform(x, w, std::nullopt, {}));
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  EXPECT_FALSE(uniform(x, w, std::nullopt, {}));
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+}
+
+}  // namespace
+}  // namespace tailor::test

@@ -147,6 +147,24 @@ std::optional<at::Tensor> unwritten_optional(const std::optional<at::Tensor>& va
   return unwritten(*value, written);
 }
 
+bool wants_gradient(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                    const OptionalTensors& operands) {
+  if (!at::GradMode::is_enabled()) return false;
+  bool wanted = input.requires_grad() || weight.requires_grad() || (bias && bias->requires_grad());
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const std::optional<at::Tensor> operand = operands.get(i);
+    wanted = wanted || (operand && operand->requires_grad());
+  }
+  return wanted;
+}
+
+// `inference_only`: with gradients the spelling overwrites what its own backward needs, which eager finds out there.
+bool uniform_op(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                OptionalTensors operands, bool inference_only) {
+  if (inference_only && wants_gradient(input, weight, bias, operands)) return false;
+  return uniform(input, weight, bias, operands);
+}
+
 template <class Function>
 void define_guard(torch::Library& library, const char* schema, const char* name, Function* function) {
   library.def(schema);
@@ -164,8 +182,10 @@ TORCH_LIBRARY_FRAGMENT(tailor, library) {
   define_guard(library, "unwritten(Tensor(a) value, Tensor[] written) -> Tensor(a)", "unwritten", unwritten);
   define_guard(library, "unwritten.optional(Tensor(a)? value, Tensor[] written) -> Tensor(a)?", "unwritten.optional",
                unwritten_optional);
-  define_guard(library, "uniform(Tensor input, Tensor weight, Tensor? bias, Tensor?[] operands) -> bool", "uniform",
-               uniform);
+  define_guard(
+      library,
+      "uniform(Tensor input, Tensor weight, Tensor? bias, Tensor?[] operands, bool inference_only=False) -> bool",
+      "uniform", uniform_op);
 }
 
 }  // namespace tailor

@@ -16,12 +16,17 @@ std::optional<at::Tensor> optional_tensor(const IValue& value) {
 // A spelling taken apart.
 struct Spelling {
   std::string_view linear = "linear";
+  std::string_view transpose;
   std::string_view steps;
 
   explicit Spelling(std::string_view text) {
     if (text.empty()) return;
     linear = text.substr(0, text.find(' '));
     steps = text.substr(linear.size());
+    if (const auto colon = linear.find(':'); colon != std::string_view::npos) {
+      transpose = linear.substr(colon + 1);
+      linear = linear.substr(0, colon);
+    }
   }
 
   bool is_in_place(std::size_t step) const {
@@ -31,15 +36,23 @@ struct Spelling {
   }
 };
 
-at::Tensor linear(const IValue* argument, std::string_view spelling) {
+at::Tensor transposed(const at::Tensor& weight, std::string_view how) {
+  if (how == "numpy_T") return weight.numpy_T();
+  if (how == "mT") return weight.mT();
+  if (how == "transpose") return weight.transpose(0, 1);
+  return weight.t();
+}
+
+at::Tensor linear(const IValue* argument, const Spelling& spelling) {
   const at::Tensor& input = argument[0].toTensor();
   const at::Tensor& weight = argument[1].toTensor();
   const auto bias = optional_tensor(argument[2]);
-  if (spelling == "linear") return at::linear(input, weight, bias);
-  if (spelling == "addmm") return at::addmm(*bias, input, weight.t());
-  const at::Tensor product = spelling.starts_with("mm") ? at::mm(input, weight.t()) : at::matmul(input, weight.t());
+  if (spelling.linear == "linear") return at::linear(input, weight, bias);
+  const at::Tensor matrix = transposed(weight, spelling.transpose);
+  if (spelling.linear == "addmm") return at::addmm(*bias, input, matrix);
+  const at::Tensor product = spelling.linear.starts_with("mm") ? at::mm(input, matrix) : at::matmul(input, matrix);
   if (!bias) return product;
-  return spelling.ends_with('_') ? product.add_(*bias) : at::add(product, *bias);
+  return spelling.linear.ends_with('_') ? product.add_(*bias) : at::add(product, *bias);
 }
 
 at::Tensor swish(const at::Tensor& v) {
@@ -85,7 +98,7 @@ at::Tensor reference(const Chain& chain, const StepArguments* arguments, Norm no
     };
     switch (step.kind) {
       case Step::Kind::linear:
-        results[i] = linear(argument, spelling.linear);
+        results[i] = linear(argument, spelling);
         break;
       case Step::Kind::vector:
         results[i] = argument->toTensor();

@@ -14,12 +14,17 @@ SourceRange original(const SourceRange& range) {
   return source ? *source : range;
 }
 
+bool is_made_up(const SourceRange& range) {
+  const auto place = range.file_line_col();
+  return place && std::get<0>(*place).rfind('<', 0) == 0;
+}
+
 // Whether the range is in somebody's own file: not in torch.nn, not in code that torch makes up.
 bool is_users(const SourceRange& range) {
   const auto place = original(range).file_line_col();
   if (!place) return false;
   const std::string& file = std::get<0>(*place);
-  return file.find("torch/nn/") == std::string::npos && file.rfind('<', 0) != 0;
+  return file.find("torch/nn/") == std::string::npos && !is_made_up(range);
 }
 
 // The frames through which the node was inlined, outermost first, itself last; and which of them is the user's own line.
@@ -48,6 +53,10 @@ std::optional<c10::IValue> constant(const Value* value) {
 }
 
 }  // namespace
+
+bool is_shape_reader(const Node* node) {
+  return is_aten(node, "dim") || is_aten(node, "numel") || is_aten(node, "len") || is_aten(node, "size");
+}
 
 Value* seen(Value* value) {
   while (value->node()->kind() == c10::prim::profile && value->node()->inputs().size() == 1)
@@ -107,10 +116,17 @@ bool is_constant_one(const Value* value) {
 
 std::string source_line(const Node* node) {
   const Frames frames = frames_of(node);
-  const auto place = original(frames.ranges[frames.users]).file_line_col();
+  SourceRange range = frames.ranges[frames.users];
+  // `2.0 * x` is a function of torch's own script, inlined without a trace; what the author gave it has his line.
+  if (is_made_up(range))
+    for (const Value* input : node->inputs()) {
+      const Frames of_input = frames_of(input->node());
+      if (is_users(of_input.ranges[of_input.users])) range = of_input.ranges[of_input.users];
+    }
+  const auto place = original(range).file_line_col();
   if (!place) return "";
   const auto& [file, line, column] = *place;
-  if (file.empty()) return "";  // a loaded trace
+  if (file.empty() || file[0] == '<') return "";  // a loaded trace
   return file.substr(file.find_last_of('/') + 1) + ":" + std::to_string(line);
 }
 

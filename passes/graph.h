@@ -26,6 +26,9 @@ bool is_aten(const Node* node, std::string_view name);
 bool is_in_place(const Node* node);
 std::string overload(const Node* node);
 
+// Whether the node asks a tensor for no more than its shape.
+bool is_shape_reader(const Node* node);
+
 bool is_constant_false(const Value* value);
 bool is_constant_one(const Value* value);
 

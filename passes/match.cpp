@@ -10,19 +10,27 @@ using Kind = Step::Kind;
 bool is_tensor(const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); }
 bool is_number(const Value* value) { return value->type()->isSubtypeOf(*c10::NumberType::get()); }
 
+bool has_dimensions(const Node* node, std::int64_t first, std::int64_t second) {
+  const auto is = [&](std::size_t input, std::int64_t wanted) {
+    const auto value = torch::jit::toIValue(node->input(input));
+    return value && value->isInt() && value->toInt() == wanted;
+  };
+  return node->inputs().size() == 3 && ((is(1, first) && is(2, second)) || (is(1, second) && is(2, first)));
+}
+
+// Which of the transposes that ops/reference.h names the node is; empty for anything else.
+std::string transpose_of(const Node* node) {
+  if (is_in_place(node)) return "";
+  for (const char* name : {"t", "numpy_T", "mT"})
+    if (is_aten(node, name)) return name;
+  if (!is_aten(node, "transpose")) return "";
+  return has_dimensions(node, 0, 1) ? "transpose" : has_dimensions(node, -1, -2) ? "mT" : "";
+}
+
 // The weight of `transposed`, where that is a transposed matrix.
 Value* weight_of(Value* transposed, Node*& transpose) {
   Node* node = seen(transposed)->node();
-  const auto is_int = [&](std::size_t input, std::initializer_list<std::int64_t> wanted) {
-    const auto value = torch::jit::toIValue(node->input(input));
-    return value && value->isInt() && std::find(wanted.begin(), wanted.end(), value->toInt()) != wanted.end();
-  };
-  const bool transposes =
-      !is_in_place(node) &&
-      (is_aten(node, "t") || is_aten(node, "numpy_T") || is_aten(node, "mT") ||
-       (is_aten(node, "transpose") && node->inputs().size() == 3 &&
-        ((is_int(1, {0, -2}) && is_int(2, {1, -1})) || (is_int(1, {1, -1}) && is_int(2, {0, -2})))));
-  if (!transposes) return nullptr;
+  if (transpose_of(node).empty()) return nullptr;
   transpose = node;
   return seen(node->input(0));
 }
@@ -47,15 +55,13 @@ class Matcher {
 
   std::variant<Match, Miss> run() {
     begin();
-    int found = 0;
     for (int i = 1; i <= chain_.last(); ++i) {
       if (step(i).is_operand()) continue;
-      if (!find(i)) return Miss{found, right_operation_, reason_};
+      if (!find(i)) return Miss{parts_found(), right_operation_, reason_};
       previous_ = i;
-      ++found;
     }
     in_order();
-    if (!operands_come_from_outside() || !interior_is_private()) return Miss{found, true, reason_};
+    if (!operands_come_from_outside() || !interior_is_private()) return Miss{parts_found(), true, reason_};
     spell();
     return std::move(match_);
   }
@@ -71,6 +77,8 @@ class Matcher {
   }
 
   void add_part(Node* node, int done) { match_.parts.push_back({node, done}); }
+
+  int parts_found() const { return static_cast<int>(match_.parts.size() - match_.linear.nodes.size()); }
 
   void begin() {
     const Linear& linear = match_.linear;
@@ -200,11 +208,6 @@ class Matcher {
     return text + ", found " + describe(found);
   }
 
-  static bool is_shape_reader(const Node* node) {
-    return is_aten(node, "dim") || is_aten(node, "numel") || is_aten(node, "len") ||
-           (is_aten(node, "size") && !is_in_place(node));
-  }
-
   void in_order() {
     std::stable_sort(match_.parts.begin(), match_.parts.end(),
                      [](const Part& a, const Part& b) { return a.node->isBefore(b.node); });
@@ -217,7 +220,10 @@ class Matcher {
     for (const Part& part : match_.parts)
       if (is_in_place(part.node) && part.done > 0) in_place += " " + std::to_string(part.done);
     const bool bias_in_place = match_.linear.nodes.size() > 1 && is_in_place(match_.linear.nodes.back());
-    if (linear != "linear" || !in_place.empty()) match_.spelling = linear + (bias_in_place ? "_" : "") + in_place;
+    if (linear == "linear" && in_place.empty()) return;
+    const Node* transpose = match_.linear.transpose;
+    const std::string how = transpose ? ":" + transpose_of(transpose) : "";
+    match_.spelling = linear + (bias_in_place ? "_" : "") + how + in_place;
   }
 
   bool is_part(const Node* node) const {
@@ -251,10 +257,12 @@ class Matcher {
     return true;
   }
 
-  // An in-place part overwrites the value that it reads: whoever reads that value later sees something else.
+  // An in-place part overwrites the value that it reads: whoever reads that value later sees something else. Where it is
+  // the gradient of a sigmoid, which is computed from its result, eager raises in backward.
   bool reads_what_was_written(const Part& part, const Node* reader) {
     for (const Part& writer : match_.parts) {
       if (!is_in_place(writer.node) || seen(writer.node->input(0)) != part.node->output()) continue;
+      match_.inference_only = match_.inference_only || is_aten(part.node, "sigmoid");
       if (writer.node != reader && writer.node->isBefore(reader)) {
         fail(describe(writer.node) + " overwrites what " + describe(reader) + " reads");
         return true;

@@ -48,17 +48,19 @@ struct Match {
   std::vector<ShapeReader> shape_readers;
   std::string spelling;  // see ops/reference.h; empty where it is the formula's
 
+  bool inference_only = false;  // eager has no gradients for that spelling
+
   bool needs_uniform() const { return !spelling.empty(); }
 
   Node* last() const { return parts.back().node; }
 };
 
 struct Miss {
-  int steps;             // how many were found
+  int parts;             // how many nodes were found after the linear
   bool right_operation;  // the next was the right one in a form that the rule does not take
   std::string reason;
 
-  int nearness() const { return 2 * steps + right_operation; }
+  int nearness() const { return 2 * parts + right_operation; }
 };
 
 std::variant<Match, Miss> match(const Chain& chain, const Linear& linear);

@@ -43,6 +43,16 @@ void normalise(std::shared_ptr<Graph> graph) {
   follow_in_place_results(graph->block());
 }
 
+// A submodule was fused by itself, and its parent calls it inside `with autocast`: there it must be what torch can cast.
+bool unfuse_under_autocast(const std::shared_ptr<Graph>& graph) {
+  bool autocasts = false;
+  for_each_block(graph->block(), [&](Block* block) {
+    for (const Node* node : block->nodes()) autocasts = autocasts || enters_autocast(node);
+  });
+  std::vector<Site> ignored;
+  return autocasts && unfuse_graph(graph, ignored, "");
+}
+
 class Search {
  public:
   Search(const std::shared_ptr<Graph>& graph, const PassOptions& options) : surroundings_(graph), options_(options) {
@@ -119,10 +129,11 @@ class Search {
   static std::string taken() { return "what follows belongs to the chain of another linear"; }
 
   static std::string begins_no_rule(const Linear& linear) {
-    for (const Node* reader : readers(linear.y()))
-      if (reader->kind() == c10::prim::Return) return "its result is returned as " + describe(reader);
-    const auto all = readers(linear.y());
+    auto all = readers(linear.y());
     if (all.empty()) return "nothing reads its result";
+    std::stable_partition(all.begin(), all.end(), [](const Node* reader) { return !is_shape_reader(reader); });
+    for (const Node* reader : all)
+      if (reader->kind() == c10::prim::Return) return "its result is " + describe(reader);
     return "its result goes to " + describe(all.front()) + ", with which no rule begins";
   }
 
@@ -145,6 +156,7 @@ void for_each_forked_graph(Block* block, Visitor&& visit) {
 PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& options) {
   PassResult result;
   if (!has_linear(graph->block()) && !has_tailor_op(graph->block())) return result;
+  result.changed = unfuse_under_autocast(graph);
   normalise(graph);
   Search search(graph, options);
   std::vector<Proven> proven;
@@ -158,7 +170,7 @@ PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& opti
     proven.push_back(std::move(*finding.proven));
   }
   rewrite(*graph, proven);
-  result.changed = settle_after_freezing(*graph) || !proven.empty();
+  result.changed = settle_after_freezing(*graph) || !proven.empty() || result.changed;
 
   for_each_forked_graph(graph->block(), [&](const std::shared_ptr<Graph>& forked) {
     const PassResult inner = run_pass(forked, options);

@@ -59,15 +59,23 @@ bool works_on_tensors(const Node* node) {
 
 // Whether anybody can tell when the node runs: it may raise, write, print or take long for the user to see.
 bool is_noticeable(const Node* node) {
-  if (!quiet_kinds().contains(node->kind())) return true;
-  const bool reads_no_data = node->kind() == c10::aten::dim || node->kind() == c10::aten::len ||
-                             node->kind() == c10::aten::__is__ || node->kind() == c10::aten::__isnot__;
+  const bool reads_whole_shape = is_shape_reader(node) && node->inputs().size() == 1;
+  if (!quiet_kinds().contains(node->kind()) && !reads_whole_shape) return true;
+  const bool reads_no_data =
+      is_shape_reader(node) || node->kind() == c10::aten::__is__ || node->kind() == c10::aten::__isnot__;
   if (node->kind().is_aten() && !reads_no_data && works_on_tensors(node)) return true;
   for (const Block* block : node->blocks())
     for (const Node* inner : block->nodes())
       if (is_noticeable(inner)) return true;
   return false;
 }
+
+bool is_autocast(const Node* node) {
+  const auto type = node->input(0)->type()->cast<c10::ClassType>();
+  return type && type->name() && type->name()->name().find("autocast") != std::string::npos;
+}
+
+bool leaves_autocast(const Node* node) { return node->kind() == c10::prim::Exit && is_autocast(node); }
 
 bool changes_a_mode(const Node* node) {
   const std::string_view name = node->kind().toUnqualString();
@@ -79,9 +87,9 @@ bool changes_a_mode(const Node* node) {
 // not say what it writes.
 bool is_opaque(const Node* node) {
   if (quiet_kinds().contains(node->kind()) || harmless_kinds().contains(node->kind())) return false;
+  if (node->kind() == c10::prim::PythonOp) return true;
   const auto* op = node->maybeOperator();
-  return op == nullptr || (!node->kind().is_aten() && !node->kind().is_prim() &&
-                           op->aliasAnalysisKind() == c10::AliasAnalysisKind::CONSERVATIVE);
+  return op == nullptr || (!node->kind().is_aten() && op->aliasAnalysisKind() == c10::AliasAnalysisKind::CONSERVATIVE);
 }
 
 // aten::batch_norm and its kin write their statistics and do not say so.
@@ -123,6 +131,8 @@ bool is_available_at(const Value* value, const Node* node, const std::unordered_
 
 }  // namespace
 
+bool enters_autocast(const Node* node) { return node->kind() == c10::prim::Enter && is_autocast(node); }
+
 bool may_write(const Node* node) { return writes(node) || is_opaque(node); }
 
 Surroundings::Surroundings(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) { read(graph_->block()); }
@@ -132,7 +142,9 @@ void Surroundings::read(Block* block) {
   row.noticeable.push_back(0);
   for (Node* node : block->nodes()) {
     const std::size_t index = row.nodes.size();
-    places_[node] = {block, index};
+    if (enters_autocast(node)) ++autocast_depth_;
+    if (leaves_autocast(node)) --autocast_depth_;
+    places_[node] = {block, index, autocast_depth_ > 0};
     row.nodes.push_back(node);
     row.noticeable.push_back(row.noticeable.back() + is_noticeable(node));
     const auto note = [&](Node* inner) {
@@ -158,6 +170,8 @@ torch::jit::AliasDb& Surroundings::aliases() {
 
 std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
   const Row& row = rows_.at(match.last()->owningBlock());
+  if (places_.at(match.last()).under_autocast)
+    return "it stands inside `with autocast`, which TorchScript carries out by casting the inputs of ops that it knows";
   Proof proof;
   bool norm_is_done = false;
   for (std::size_t i = 0; i + 1 < match.parts.size(); ++i) {
@@ -178,13 +192,13 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
              (changes_a_mode(barrier->node) ? "changes the mode in which it runs" : "may do anything");
 
     const bool noticeable = row.noticeable[end] > row.noticeable[begin];
-    if (noticeable && norm_is_done) {
-      const auto it =
-          std::find_if(row.nodes.begin() + static_cast<std::ptrdiff_t>(begin), row.nodes.end(), is_noticeable);
-      return describe(*it) + " stands between the norm and " + describe(match.parts[i + 1].node) +
+    const auto first_noticeable = [&] {
+      return std::find_if(row.nodes.begin() + static_cast<std::ptrdiff_t>(begin), row.nodes.end(), is_noticeable);
+    };
+    if (noticeable && norm_is_done)
+      return describe(*first_noticeable()) + " stands between the norm and " + describe(match.parts[i + 1].node) +
              ", so that the norm's statistics or error would come too late";
-    }
-    if (noticeable && part.done < 0) return describe(row.nodes[begin]) + " stands between the product and its bias";
+    if (noticeable && part.done < 0) return describe(*first_noticeable()) + " stands between the product and its bias";
     const auto reads_shape = [&](const ShapeReader& reader) { return reader.value == part.node->output(); };
     gap.check = noticeable || std::any_of(match.shape_readers.begin(), match.shape_readers.end(), reads_shape);
 

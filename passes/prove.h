@@ -29,6 +29,9 @@ struct Proof {
 // Whether the node writes to a tensor, or does things that cannot be seen.
 bool may_write(const Node* node);
 
+// Whether the node is the beginning of a `with autocast` in the model itself.
+bool enters_autocast(const Node* node);
+
 // What all proofs over one graph share. Made before anything is rewritten; each node is looked at once.
 class Surroundings {
  public:
@@ -41,6 +44,7 @@ class Surroundings {
   struct Place {
     const Block* block;
     std::size_t index;
+    bool under_autocast;
   };
   struct Foreign {
     std::size_t index;  // in the row
@@ -61,6 +65,7 @@ class Surroundings {
   std::unordered_map<const Node*, Place> places_;
   std::unordered_map<const Block*, Row> rows_;
   std::unordered_set<std::string> assigned_attributes_;
+  int autocast_depth_ = 0;
   std::unique_ptr<torch::jit::AliasDb> aliases_;  // built when first asked: most graphs have no writer
 };
 

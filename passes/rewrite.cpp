@@ -146,8 +146,10 @@ class Rewriter {
     auto& linear = arguments_[0];
     Value* bias = linear[2] ? linear[2] : none();
     static const Symbol uniform = Symbol::fromQualString("tailor::uniform");
-    Node* condition = insert(graph_, uniform, {linear[0], linear[1], bias, operand_list(match_.chain->last())}, 1,
-                             match_.linear.nodes[0]);
+    Value* operands = operand_list(match_.chain->last());
+    Value* inference_only = graph_.insertConstant(match_.inference_only);
+    Node* condition =
+        insert(graph_, uniform, {linear[0], linear[1], bias, operands, inference_only}, 1, match_.linear.nodes[0]);
     condition->output()->setType(c10::BoolType::get());
     Node* choice = insert(graph_, c10::prim::If, {condition->output()}, 1, match_.last());
     Block* fused = choice->addBlock();
@@ -213,8 +215,10 @@ void destroy_if_unused(Node* node) {
   if (node->hasUses()) return;
   const auto inputs = node->inputs().vec();
   node->destroy();
-  for (Value* input : inputs)
-    if (input->node()->kind() == c10::prim::ListConstruct && !input->hasUses()) destroy_if_unused(input->node());
+  for (Value* input : inputs) {
+    const auto kind = input->node()->kind();
+    if (kind == c10::prim::ListConstruct || kind == c10::prim::Constant) destroy_if_unused(input->node());
+  }
 }
 
 bool drop_unwritten(Block* block) {

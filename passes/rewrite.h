@@ -25,7 +25,7 @@ bool settle_after_freezing(Graph& graph);  // whether it changed anything
 
 // Lets go of what was held against writes.
 bool drop_unwritten(Block* block);   // whether there was any
-void destroy_if_unused(Node* node);  // with the lists made for it
+void destroy_if_unused(Node* node);  // with the lists and constants made for it
 
 // The site taken out, before it is rewritten.
 Specimen take_specimen(const Match& match);

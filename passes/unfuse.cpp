@@ -118,7 +118,12 @@ void undo_checks(const std::vector<Part>& parts, const std::vector<Node*>& check
     Value* value = nullptr;
     for (const Part& part : parts) {
       if (part.done > last) break;
-      if (check->isBefore(part.node)) part.node->moveBefore(check);
+      if (check->isBefore(part.node)) {
+        for (Value* input : part.node->inputs())
+          if (input->node()->kind() == c10::prim::Constant && check->isBefore(input->node()))
+            input->node()->moveBefore(check);
+        part.node->moveBefore(check);
+      }
       if (part.done == last && !value) value = part.node->output();
     }
     check->output(0)->replaceAllUsesWith(check->input(0));

@@ -22,11 +22,16 @@ std::string number(double value) {
 
 double epsilon(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kDouble: return std::ldexp(1.0, -52);
-    case at::kFloat: return std::ldexp(1.0, -23);
-    case at::kHalf: return std::ldexp(1.0, -10);
-    case at::kBFloat16: return std::ldexp(1.0, -7);
-    default: return 0;
+    case at::kDouble:
+      return std::ldexp(1.0, -52);
+    case at::kFloat:
+      return std::ldexp(1.0, -23);
+    case at::kHalf:
+      return std::ldexp(1.0, -10);
+    case at::kBFloat16:
+      return std::ldexp(1.0, -7);
+    default:
+      return 0;
   }
 }
 
@@ -120,8 +125,8 @@ std::optional<std::string> difference(const Triple& value, const Tolerance& tole
         magnitude = std::max(magnitude, largest_finite(referee));
       },
       fused, eager, exact);
-  const double floor = dtype == at::kDouble ? tolerance.of_float64 * magnitude
-                                            : tolerance.ulps * unit_in_last_place(dtype, magnitude);
+  const double floor =
+      dtype == at::kDouble ? tolerance.of_float64 * magnitude : tolerance.ulps * unit_in_last_place(dtype, magnitude);
   if (fused_error <= std::max(tolerance.times * eager_error, floor)) return std::nullopt;
   return name + " differs by " + number(fused_error) + ", eager's own error is " + number(eager_error);
 }
@@ -202,7 +207,8 @@ c10::IValue copy_as(const c10::IValue& value, std::optional<at::ScalarType> floa
   }
   if (value.isGenericDict()) {
     auto dict = value.toGenericDict().copy();
-    for (const auto& entry : value.toGenericDict()) dict.insert_or_assign(entry.key(), copy_as(entry.value(), floating));
+    for (const auto& entry : value.toGenericDict())
+      dict.insert_or_assign(entry.key(), copy_as(entry.value(), floating));
     return dict;
   }
   return value;

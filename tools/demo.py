@@ -2,9 +2,10 @@
 
     python tools/demo.py LIBRARY COMMAND FOLDER
 
-scripts and saves the models in a process of its own, in which Tailor is not loaded; fuses each with the `tailor` command;
-runs them unfused and fused; prints a table; and leaves the files and before/after pictures of their graphs in FOLDER. Uses the GPU where
-there is one, at the published sizes, else the CPU at reduced ones. The exit status says whether all is well.
+scripts and saves the models in a process of its own, in which Tailor is not loaded; fuses each with the `tailor`
+command; runs them unfused and fused; prints a table; and leaves the files and before/after pictures of their graphs in
+FOLDER. Uses the GPU where there is one, at the published sizes, else the CPU at reduced ones. The exit status says
+whether all is well.
 """
 import argparse
 import json
@@ -20,7 +21,7 @@ import torch
 from seed_models import SIX, TABLES, Case, example
 
 PICTURE = "gn_swish_mul_swish"  # the one to look at first
-ROUNDS = 9
+ROUNDS = 25
 
 
 class Row(NamedTuple):
@@ -73,7 +74,8 @@ def median_times(models: list, x: torch.Tensor) -> list:
 
 def paths_taken(rule: str) -> str:
     """Which of the op's kernels ran since the last reset."""
-    taken = [key.split("/", 1)[1] for key, calls in torch.ops.tailor.calls().items() if calls and key.startswith(rule + "/")]
+    calls = torch.ops.tailor.calls()
+    taken = [key.split("/", 1)[1] for key in calls if calls[key] and key.startswith(rule + "/")]
     return ", ".join(sorted(taken)) or "none"
 
 
@@ -104,10 +106,11 @@ def run(name: str, case: Case, report: dict, files: tuple, device: str) -> Row:
 
 
 def table(rows: list) -> str:
-    heads = ["model", "batch x in -> out", "sites", "fused", "path", "eager error", "fused error", "unfused ms", "fused ms"]
+    heads = ["model", "batch x in -> out", "sites", "fused", "path", "eager error", "fused error", "unfused ms",
+             "fused ms"]
     cells = [heads] + [
-        [row.model, row.size, str(row.sites), str(row.fused), row.path, f"{row.eager_error:.1e}", f"{row.fused_error:.1e}",
-         f"{row.unfused_ms:.2f}", f"{row.fused_ms:.2f}"]
+        [row.model, row.size, str(row.sites), str(row.fused), row.path, f"{row.eager_error:.1e}",
+         f"{row.fused_error:.1e}", f"{row.unfused_ms:.2f}", f"{row.fused_ms:.2f}"]
         for row in rows
     ]
     widths = [max(len(line[i]) for line in cells) for i in range(len(heads))]
@@ -136,7 +139,8 @@ def main():
     rows = []
     for name in SIX:
         case = TABLES[sizes][name]
-        before, after, report, picture = (folder / f"{name}{end}" for end in (".pt", ".fused.pt", ".json", ".svg"))
+        ends = (".pt", ".fused.pt", ".json", ".svg")
+        before, after, report, picture = (folder / f"{name}{end}" for end in ends)
         print(f"{name}: fuse and verify", end="", flush=True)
         call([command, "fuse", before, "-o", after, "--expect", f"{case.rule}=1", "--report", report,
               "--input", f"float32[24,{case.in_features}]", "--svg", picture])

@@ -55,7 +55,12 @@ std::string number(double value) {
 // How many bytes the UTF-8 character at `at` has; 0 where there is none.
 std::size_t character_bytes(const std::string& text, std::size_t at) {
   const auto first = static_cast<unsigned char>(text[at]);
-  const std::size_t length = first < 0x80 ? 1 : first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
+  const std::size_t length = first < 0x80   ? 1
+                             : first < 0xC2 ? 0
+                             : first < 0xE0 ? 2
+                             : first < 0xF0 ? 3
+                             : first < 0xF5 ? 4
+                                            : 0;
   if (length == 0 || at + length > text.size()) return 0;
   for (std::size_t i = 1; i < length; ++i)
     if ((static_cast<unsigned char>(text[at + i]) & 0xC0) != 0x80) return 0;
@@ -68,12 +73,18 @@ std::string escape(const std::string& text) {
   for (std::size_t i = 0; i < text.size();) {
     const auto length = character_bytes(text, i);
     const char c = text[i];
-    if (length == 0 || (length == 1 && (static_cast<unsigned char>(c) < 0x20 || c == 0x7F))) safe += '?';
-    else if (c == '&') safe += "&amp;";
-    else if (c == '<') safe += "&lt;";
-    else if (c == '>') safe += "&gt;";
-    else if (c == '"') safe += "&quot;";
-    else safe.append(text, i, length);
+    if (length == 0 || (length == 1 && (static_cast<unsigned char>(c) < 0x20 || c == 0x7F)))
+      safe += '?';
+    else if (c == '&')
+      safe += "&amp;";
+    else if (c == '<')
+      safe += "&lt;";
+    else if (c == '>')
+      safe += "&gt;";
+    else if (c == '"')
+      safe += "&quot;";
+    else
+      safe.append(text, i, length);
     i += std::max<std::size_t>(length, 1);
   }
   return safe;
@@ -86,12 +97,18 @@ std::string written(const char* style_class, double x, double y, const std::stri
 
 const char* name(Box::Kind kind) {
   switch (kind) {
-    case Box::Kind::end: return "end";
-    case Box::Kind::linear: return "linear";
-    case Box::Kind::fused: return "fused";
-    case Box::Kind::helper: return "helper";
-    case Box::Kind::control: return "control";
-    case Box::Kind::op: break;
+    case Box::Kind::end:
+      return "end";
+    case Box::Kind::linear:
+      return "linear";
+    case Box::Kind::fused:
+      return "fused";
+    case Box::Kind::helper:
+      return "helper";
+    case Box::Kind::control:
+      return "control";
+    case Box::Kind::op:
+      break;
   }
   return "op";
 }
@@ -121,7 +138,8 @@ std::string draw_arrow(const std::vector<Point>& points, bool aside) {
     const auto [x0, y0] = points[i - 1];
     const auto [x1, y1] = points[i];
     const double bend = (y1 - y0) / 2;
-    if (x0 == x1) path += " L" + number(x1) + " " + number(y1);
+    if (x0 == x1)
+      path += " L" + number(x1) + " " + number(y1);
     else
       path += " C" + number(x0) + " " + number(y0 + bend) + " " + number(x1) + " " + number(y1 - bend) + " " +
               number(x1) + " " + number(y1);
@@ -162,17 +180,19 @@ Panel panel(const torch::jit::Module& module, const std::string& heading) {
   for (std::size_t i = 0; i < flow.arrows.size(); ++i) {
     const auto& arrow = flow.arrows[i];
     const auto& points = layout.arrows[i];
-    const bool aside = flow.boxes[arrow.to].kind == Box::Kind::control || flow.boxes[arrow.from].kind == Box::Kind::control;
+    const bool aside =
+        flow.boxes[arrow.to].kind == Box::Kind::control || flow.boxes[arrow.from].kind == Box::Kind::control;
     result.svg += draw_arrow(points, aside);
     if (arrow.label.empty() || labelled[arrow.from] || flow.boxes[arrow.from].kind == Box::Kind::end) continue;
     labelled[arrow.from] = true;
     // Beside a single arrow; between those that part.
-    if (readers[arrow.from] > 1) labels += written("label middle", points[0].x, points[0].y + 24, shorten(arrow.label, 10));
-    else labels += written("label", points[0].x + 7, points[0].y + 14, shorten(arrow.label, 24));
+    if (readers[arrow.from] > 1)
+      labels += written("label middle", points[0].x, points[0].y + 24, shorten(arrow.label, 10));
+    else
+      labels += written("label", points[0].x + 7, points[0].y + 14, shorten(arrow.label, 24));
   }
   result.svg += labels;
-  for (std::size_t i = 0; i < flow.boxes.size(); ++i)
-    result.svg += draw_box(flow.boxes[i], layout.boxes[i], sizes[i]);
+  for (std::size_t i = 0; i < flow.boxes.size(); ++i) result.svg += draw_box(flow.boxes[i], layout.boxes[i], sizes[i]);
   result.svg += "</g>\n";
   return result;
 }
@@ -193,7 +213,8 @@ std::string draw(const torch::jit::Module& before, const torch::jit::Module* aft
   std::string body;
   for (const auto& one : panels) {
     if (width > margin) {
-      body += "<path d=\"M" + number(width - between / 2) + " " + number(margin) + " V{bottom}\" stroke=\"#e4e7eb\"/>\n";
+      body +=
+          "<path d=\"M" + number(width - between / 2) + " " + number(margin) + " V{bottom}\" stroke=\"#e4e7eb\"/>\n";
     }
     body += "<g transform=\"translate(" + number(width) + " " + number(margin) + ")\">\n" + one.svg + "</g>\n";
     width += one.size.width + between;
@@ -202,7 +223,8 @@ std::string draw(const torch::jit::Module& before, const torch::jit::Module* aft
   width += margin - between;
   height += 2 * margin;
   // The line between two panels is as long as the longer of them.
-  if (const auto place = body.find("{bottom}"); after && place != body.npos) body.replace(place, 8, number(height - margin));
+  if (const auto place = body.find("{bottom}"); after && place != body.npos)
+    body.replace(place, 8, number(height - margin));
   return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + number(width) + "\" height=\"" + number(height) +
          "\" viewBox=\"0 0 " + number(width) + " " + number(height) + "\">\n" + style +
          "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n" + body + "</svg>\n";

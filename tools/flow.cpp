@@ -25,11 +25,24 @@ constexpr std::size_t most_lines = 5;
 
 // Infix spellings of what is computed from shapes and flags.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 18> infix{{
-    {"aten::eq", "=="},     {"aten::ne", "!="},      {"aten::lt", "<"},       {"aten::le", "<="},
-    {"aten::gt", ">"},      {"aten::ge", ">="},      {"aten::add", "+"},      {"aten::sub", "-"},
-    {"aten::mul", "*"},     {"aten::div", "/"},      {"aten::floordiv", "//"}, {"aten::remainder", "%"},
-    {"aten::__and__", "and"}, {"aten::__or__", "or"}, {"aten::__is__", "is"}, {"aten::__isnot__", "is not"},
-    {"aten::__contains__", "has"}, {"aten::pow", "**"},
+    {"aten::eq", "=="},
+    {"aten::ne", "!="},
+    {"aten::lt", "<"},
+    {"aten::le", "<="},
+    {"aten::gt", ">"},
+    {"aten::ge", ">="},
+    {"aten::add", "+"},
+    {"aten::sub", "-"},
+    {"aten::mul", "*"},
+    {"aten::div", "/"},
+    {"aten::floordiv", "//"},
+    {"aten::remainder", "%"},
+    {"aten::__and__", "and"},
+    {"aten::__or__", "or"},
+    {"aten::__is__", "is"},
+    {"aten::__isnot__", "is not"},
+    {"aten::__contains__", "has"},
+    {"aten::pow", "**"},
 }};
 
 // What gives back its first operand: casts that only say something about a type, and the pass's guard that an operand
@@ -37,7 +50,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 18> infix{{
 bool transparent(const Node* node) {
   const std::string_view kind = node->kind().toQualString();
   if (kind == "tailor::unwritten") return true;
-  return kind == "prim::unchecked_cast" || kind == "prim::unchecked_unwrap_optional" || kind == "aten::_unwrap_optional";
+  return kind == "prim::unchecked_cast" || kind == "prim::unchecked_unwrap_optional" ||
+         kind == "aten::_unwrap_optional";
 }
 
 // Numbers, flags, strings, and lists of them: no arrow is drawn for these.
@@ -50,14 +64,16 @@ bool plain(const c10::TypePtr& type) {
     case c10::TypeKind::BoolType:
     case c10::TypeKind::StringType:
     case c10::TypeKind::NoneType:
-    case c10::TypeKind::DeviceObjType: return true;
+    case c10::TypeKind::DeviceObjType:
+      return true;
     case c10::TypeKind::ListType:
     case c10::TypeKind::OptionalType:
     case c10::TypeKind::TupleType: {
       const auto inner = type->containedTypes();
       return std::all_of(inner.begin(), inner.end(), plain);
     }
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -98,8 +114,10 @@ std::string constant(const c10::IValue& value) {
     const auto& tensor = value.toTensor();
     if (!tensor.defined()) return "None";
     std::ostringstream text;
-    if (tensor.dim() == 0) text << tensor.item();
-    else text << "constant" << tensor.sizes();
+    if (tensor.dim() == 0)
+      text << tensor.item();
+    else
+      text << "constant" << tensor.sizes();
     return text.str();
   }
   if (value.isNone()) return "None";
@@ -143,7 +161,8 @@ class Builder {
       for (const auto* block : node->blocks()) captured(block, reads);
       if (holds_chain(node)) box.kind = Box::Kind::fused;
     } else {
-      if (is_fused(node)) box = {is_chain(node) ? Box::Kind::fused : Box::Kind::helper, node->kind().toQualString(), {}};
+      if (is_fused(node))
+        box = {is_chain(node) ? Box::Kind::fused : Box::Kind::helper, node->kind().toQualString(), {}};
       if (box.title == "linear" || box.title == "addmm") box.kind = Box::Kind::linear;
       if (node->kind() == c10::prim::RaiseException) box.kind = Box::Kind::control;
       if (node->kind() == c10::prim::SetAttr) box = {Box::Kind::control, "self." + node->s(c10::attr::name) + " =", {}};

@@ -80,7 +80,8 @@ class Sugiyama {
   void order_ranks() {
     std::vector<double> position(items_.size());
     const auto number = [&](const std::vector<std::size_t>& rank) {
-      for (std::size_t i = 0; i < rank.size(); ++i) position[rank[i]] = static_cast<double>(i) + 0.5 - 0.5 * static_cast<double>(rank.size());
+      for (std::size_t i = 0; i < rank.size(); ++i)
+        position[rank[i]] = static_cast<double>(i) + 0.5 - 0.5 * static_cast<double>(rank.size());
     };
     for (const auto& rank : ranks_) number(rank);
     for (int sweep = 0; sweep < 8; ++sweep) {
@@ -131,8 +132,7 @@ class Sugiyama {
     std::vector<double> offset(rank.size(), 0);
     std::vector<Pool> pools;
     for (std::size_t i = 0; i < rank.size(); ++i) {
-      if (i > 0)
-        offset[i] = offset[i - 1] + (items_[rank[i - 1]].width + items_[rank[i]].width) / 2 + box_gap;
+      if (i > 0) offset[i] = offset[i - 1] + (items_[rank[i - 1]].width + items_[rank[i]].width) / 2 + box_gap;
       double sum = 0, weight = 0;
       const auto neighbours = [&](const std::vector<std::size_t>& links, bool up) {
         for (auto l : links) {

@@ -22,7 +22,8 @@ def figure(points: list) -> str:
         up = (math.log10(seconds) - lowest) / (highest - lowest)
         return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
 
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" '
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
+             f'viewBox="0 0 {WIDTH} {HEIGHT}" '
              'font-family="DejaVu Sans, Helvetica, sans-serif" font-size="12" fill="#1f2933">',
              '<rect width="100%" height="100%" fill="#ffffff"/>']
 
@@ -66,10 +67,10 @@ def page(points: list) -> str:
 |---:|---:|---:|---:|---:|
 {rows}
 
-CPU time of `tailor::fuse`, which has one thread: the best of three runs, each on a fresh module. The modules are generated (`tools/pass_time.cpp`):
-blocks of two chains that fuse, a linear that does not, a branch, a write to a counter and ops between, one after the other in
-one method. Nodes are those of the scripted graph, with its constants and attribute reads. The dashed line is the median time
-per node. To measure again: `python tools/pass_time.py build/pass_time docs`.
+CPU time of `tailor::fuse`, which has one thread: the best of three runs, each on a fresh module. The modules are
+generated (`tools/pass_time.cpp`): blocks of two chains that fuse, a linear that does not, a branch, a write to a counter
+and ops between, one after the other in one method. Nodes are those of the scripted graph, with its constants and
+attribute reads. The dashed line is the median time per node. To measure again: `python tools/pass_time.py build/pass_time docs`.
 """
 
 

@@ -41,8 +41,10 @@ Verdict verify(const torch::jit::Module& original, const torch::jit::Module& fus
     progress(i, "site " + place(specimen.site));
     const auto verdict = verify_site(original, specimen, options.seed + i);
     if (!verdict.ok) return {false, "site " + place(specimen.site) + ": " + verdict.message};
-    if (verdict.message.empty()) ++checked;
-    else ++unchecked[verdict.message];
+    if (verdict.message.empty())
+      ++checked;
+    else
+      ++unchecked[verdict.message];
   }
   std::string message = count(checked, "site") + " checked by themselves";
   if (checked == 1) message = "1 site checked by itself";

@@ -155,8 +155,7 @@ Verdict verify_model(const Module& original, const Module& fused, const std::vec
   for (const auto& [name, training] : modes(original)) {
     const bool as_saved = std::exchange(first, false);
     const auto eager = run(original, inputs, training, std::nullopt, seed);
-    if (!eager.error.empty() && as_saved)
-      return {false, "the original does not run on these inputs: " + eager.error};
+    if (!eager.error.empty() && as_saved) return {false, "the original does not run on these inputs: " + eager.error};
     const auto ours = run(fused, inputs, training, std::nullopt, seed);
     if (!eager.error.empty() && !ours.error.empty()) {
       skipped = "not " + name + ", where the original does not run";

@@ -143,7 +143,7 @@ Outcome run(const std::shared_ptr<Graph>& graph, const Specimen& specimen, const
   for (std::size_t i = 0; i < values.size(); ++i)
     outcome.written.push_back(
         inputs[i].defined() && (statistic(specimen.inputs[i]) || inputs[i]._version() != versions[i]) ? inputs[i]
-                                                                                                       : at::Tensor());
+                                                                                                      : at::Tensor());
 
   outcome.gradients.resize(values.size());
   if (outcome.output.requires_grad()) {
@@ -175,9 +175,10 @@ std::optional<std::string> compare(const Specimen& specimen, const Outcome& fuse
   for (std::size_t i = 0; i < specimen.inputs.size(); ++i) {
     const auto& name = specimen.inputs[i].argument;
     if (fused.written[i].defined() != eager.written[i].defined())
-      return name + (eager.written[i].defined() ? " is not written to, as eager does" : " is written to, unlike in eager");
-    if (auto different = difference({name + " after the call", fused.written[i], eager.written[i], exact.written[i]},
-                                    {.ulps = 4}))
+      return name +
+             (eager.written[i].defined() ? " is not written to, as eager does" : " is written to, unlike in eager");
+    if (auto different =
+            difference({name + " after the call", fused.written[i], eager.written[i], exact.written[i]}, {.ulps = 4}))
       return different;
     if (auto different = difference({.name = "the gradient of " + name,
                                      .fused = fused.gradients[i],
@@ -231,8 +232,10 @@ Verdict verify_site(const Module& original, const Specimen& specimen, uint64_t s
     if (training) values[*training] = train;
     const auto verdict = check(specimen, values, seed);
     if (!verdict.ok) return {false, verdict.message + (training ? (train ? ", in training" : ", in eval") : "")};
-    if (verdict.message.empty()) ran = true;
-    else why_not = verdict.message;
+    if (verdict.message.empty())
+      ran = true;
+    else
+      why_not = verdict.message;
     if (!training) break;
   }
   return {true, ran ? "" : why_not};

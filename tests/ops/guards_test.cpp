@@ -131,8 +131,9 @@ TEST(Unwritten, Optional) {
   EXPECT_FALSE(stack.at(0).toTensor().is_alias_of(value));
 }
 
-bool uniform(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& b, const Operands& operands) {
-  torch::jit::Stack stack{x, w, b, list(operands)};
+bool uniform(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& b, const Operands& operands,
+             bool inference_only = false) {
+  torch::jit::Stack stack{x, w, b, list(operands), inference_only};
   op("uniform").callBoxed(stack);
   return stack.at(0).toBool();
 }
@@ -140,6 +141,8 @@ bool uniform(const at::Tensor& x, const at::Tensor& w, const std::optional<at::T
 TEST(Uniform, WhereNoSpellingMatters) {
   const auto x = random({7, 5}), w = random({12, 5}), b = random({12});
   EXPECT_TRUE(uniform(x, w, b, {}));
+  EXPECT_TRUE(uniform(x, w, b, {}, /*inference_only=*/true));
+  EXPECT_FALSE(uniform(x, w, b, {random({12}).requires_grad_()}, /*inference_only=*/true));
   EXPECT_TRUE(uniform(x, w, std::nullopt, {random({12}), std::nullopt, random({1}), random({7, 12}), random({})}));
   EXPECT_FALSE(uniform(x, w, b, {random({2, 7, 12})}));            // would raise the rank, which mul_ cannot
   EXPECT_FALSE(uniform(random({1, 5}), w, b, {random({7, 12})}));  // would grow a dimension

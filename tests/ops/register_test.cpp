@@ -35,7 +35,7 @@ const char* promised[] = {
     "(Tensor(a), Tensor)",
     "tailor::unwritten(Tensor(a) value, Tensor[] written) -> Tensor(a)",
     "tailor::unwritten.optional(Tensor(a)? value, Tensor[] written) -> Tensor(a)?",
-    "tailor::uniform(Tensor input, Tensor weight, Tensor? bias, Tensor?[] operands) -> bool",
+    "tailor::uniform(Tensor input, Tensor weight, Tensor? bias, Tensor?[] operands, bool inference_only=False) -> bool",
 };
 
 TEST(Schemas, AsPromised) {

@@ -24,7 +24,7 @@ constexpr const char* bn_add_div_swish = "linear_batch_norm_add_div_swish";
 constexpr const char* gn_swish_mul_swish = "linear_group_norm_swish_mul_swish";
 
 const NearMiss no_rule[] = {
-    {"Returned", none, "return self.linear(x)", "its result is returned as the method's result"},
+    {"Returned", none, "return self.linear(x)", "its result is the method's result"},
     {"Unread", none, "y = self.linear(x); return x", "nothing reads its result"},
     {"Relu", none, "return torch.relu(self.linear(x))",
      "its result goes to `relu` in net.py:2, with which no rule begins"},
@@ -70,7 +70,7 @@ const NearMiss mul_bn_rows[] = {
     {"IntoTheScale", mul_bn, "s = self.scale + x.sum(); s.mul_(self.linear(x[0])); return s",
      "`mul_` in net.py:3 writes to another value than the rule's"},
     {"IfBorder", none, "y = self.linear(x)\nif x.size(0) > 3:\n    y = y * self.scale\nreturn self.batch_norm(y)",
-     "its result is returned as the result of a branch or loop"},
+     "its result is the result of a branch or loop"},
     {"LoopBorder", none, "y = self.linear(x)\nfor i in range(2):\n    y = y * self.scale\nreturn self.batch_norm(y)",
      "its result goes to `Loop` in net.py:3, with which no rule begins"},
     {"ScaleFromInside", mul_bn, "y = self.linear(x); return self.batch_norm(y * y.sum())",

@@ -215,10 +215,10 @@ const Spelling guarded[] = {
     {"MulBnBiasInPlace", mul_bn, "return self.batch_norm((x @ self.w.t()).add_(self.b) * self.scale)",
      GUARDED("self.b", "[self.scale]", "self.mul_bn(x)",
              "self.batch_norm((x @ self.w.t()).add_(self.b) * self.scale)")},
-    {"SigmoidMulAddInPlace", sigmoid_mul_add, "y = self.linear(x); return y.sigmoid().mul_(self.factor).add_(y)",
+    {"SigmoidMulAddInPlace", sigmoid_mul_add, "y = self.linear(x); return (y.sigmoid() * self.factor).add_(y)",
      "if tailor.uniform(x, self.w, self.b, " OPERANDS(
          "[None]") "):\n    r = self.sigmoid_mul_add(x)\n"
-                   "else:\n    y = self.linear(x)\n    r = y.sigmoid().mul_(self.factor).add_(y)\nreturn r"},
+                   "else:\n    y = self.linear(x)\n    r = (y.sigmoid() * self.factor).add_(y)\nreturn r"},
     {"AddSwishGnInPlace", add_swish_gn, "return self.group_norm(self.swish(self.linear(x).add_(self.scale)))",
      GUARDED("self.b", "[self.scale]", "self.add_swish_gn(x)",
              "self.group_norm(self.swish(self.linear(x).add_(self.scale)))")},
@@ -228,10 +228,14 @@ const Spelling guarded[] = {
     {"SwishAddGnInPlace", swish_add_gn, "return self.group_norm(torch.silu_(self.linear(x)).add_(self.scale))",
      GUARDED("self.b", "[self.scale]", "self.swish_add_gn(x)",
              "self.group_norm(torch.silu_(self.linear(x)).add_(self.scale))")},
-    {"SwishAddGnSigmoidInPlace", swish_add_gn,
+    {"SigmoidMulAddOverwritten", sigmoid_mul_add, "y = self.linear(x); return y.sigmoid().mul_(self.factor).add_(y)",
+     "if tailor.uniform(x, self.w, self.b, " OPERANDS(
+         "[None]") ", True):\n    r = self.sigmoid_mul_add(x)\n"
+                   "else:\n    y = self.linear(x)\n    r = y.sigmoid().mul_(self.factor).add_(y)\nreturn r"},
+    {"SwishAddGnOverwritten", swish_add_gn,
      "y = self.linear(x); return self.group_norm(torch.sigmoid(y).mul_(y) + self.scale)",
      "if tailor.uniform(x, self.w, self.b, " OPERANDS(
-         "[self.scale]") "):\n    r = self.swish_add_gn(x)\n"
+         "[self.scale]") ", True):\n    r = self.swish_add_gn(x)\n"
                          "else:\n    y = self.linear(x)\n    r = self.group_norm(torch.sigmoid(y).mul_(y) + "
                          "self.scale)\nreturn r"},
     {"BnAddDivSwishInPlace", bn_add_div_swish,

@@ -85,7 +85,7 @@ class Row(NamedTuple):
     rule: Optional[str]  # what it becomes; None: it must stay; "either": both are right
     reason: str = ""     # a pattern that the reason must match
     sites: int = 1       # how many of its linears are fused
-    truth: str = ""      # the net to compare with, where eager refuses to differentiate the body's own in-place writes
+    no_gradient: bool = False  # eager refuses in backward, because the body overwrites what that needs
 
 
 def messages_of(row):
@@ -139,8 +139,8 @@ SPELLINGS = [
     Row("y = self.gemm(x); return self.factor * self.sigmoid(y) + y", SIG),
     Row("y = self.gemm(x); return torch.add(torch.sigmoid(y) * 2.0, y)", SIG),
     Row("y = self.gemm(x); return torch.add(y, torch.sigmoid(y) * self.two, alpha=1)", SIG),
-    Row("y = self.gemm(x); return torch.sigmoid(y).mul_(self.factor).add_(y)", SIG, truth="y = self.gemm(x); return torch.sigmoid(y) * self.factor + y"),
-    Row("y = self.gemm(x); s = torch.sigmoid(y); s *= self.factor; s += y; return s", SIG, truth="y = self.gemm(x); return torch.sigmoid(y) * self.factor + y"),
+    Row("y = self.gemm(x); return torch.sigmoid(y).mul_(self.factor).add_(y)", SIG, no_gradient=True),
+    Row("y = self.gemm(x); s = torch.sigmoid(y); s *= self.factor; s += y; return s", SIG, no_gradient=True),
     Row("y = x @ self.w.t() + self.b; return torch.sigmoid(y) * self.factor + y", SIG),
     Row("y = x @ self.w.t(); return torch.sigmoid(y) * self.factor + y", SIG),
     # group_norm(swish(y + addend))

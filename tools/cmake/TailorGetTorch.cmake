@@ -2,7 +2,7 @@
 # Sets TAILOR_TORCH_PYTHON, TAILOR_TORCH_ROOT (torch's own folder), TAILOR_TORCH_CUDA (such as 13.0, or None) and
 # TAILOR_TORCH_FOUND (its version, such as 2.11.0).
 if(NOT TAILOR_TORCH_PYTHON AND DEFINED ENV{TAILOR_TORCH_PYTHON})
-  set(TAILOR_TORCH_PYTHON $ENV{TAILOR_TORCH_PYTHON})
+  set_property(CACHE TAILOR_TORCH_PYTHON PROPERTY VALUE $ENV{TAILOR_TORCH_PYTHON})  # remembered, as an option would be
 endif()
 if(TAILOR_TORCH_PYTHON)
   find_program(torch_python ${TAILOR_TORCH_PYTHON} NO_CACHE)  # a path, or a name on PATH

@@ -3,15 +3,17 @@ include(CMakePackageConfigHelpers)
 
 # What users link is a wrapper: a program that only calls torch::jit::load on a fused file uses no symbol of Tailor's, and
 # most distributions' linkers drop such a library, and its ops with it.
+add_library(Tailor::library ALIAS tailor)  # its name once installed, which the next line needs
 add_library(tailor_linked INTERFACE)
 target_link_libraries(tailor_linked INTERFACE
   -Wl,--push-state,--no-as-needed,$<TARGET_FILE:Tailor::library>,--pop-state tailor)
 set_target_properties(tailor PROPERTIES EXPORT_NAME library)
 set_target_properties(tailor_linked PROPERTIES EXPORT_NAME tailor)
 
-# INSTALL_RPATH_USE_LINK_PATH adds torch's folder: the library and the command find it where it was at build time.
+# Both find torch where it was at build time. Named here because INSTALL_RPATH_USE_LINK_PATH leaves out what lies in the
+# build tree, as a torch that was fetched does.
 set_target_properties(tailor tailor_command PROPERTIES
-  INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" INSTALL_RPATH_USE_LINK_PATH ON)
+  INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${TAILOR_TORCH_ROOT}/lib")
 install(TARGETS tailor tailor_linked tailor_command EXPORT TailorExports)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/passes/include/tailor DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 

@@ -1,0 +1,80 @@
+"""What random and hostile models found wrong once."""
+import copy
+
+import torch
+
+from checks import main
+from models import build
+from scripted import Following, is_fused, random_inputs
+
+
+@torch.jit.ignore
+def write_behind_the_graph(t: torch.Tensor) -> None:
+    with torch.no_grad():
+        t.add_(0.5)
+
+
+class Calls(torch.nn.Module):
+    """Calls Python, which the graph cannot see into, between the parts of a chain."""
+
+    def __init__(self):
+        super().__init__()
+        self.gemm, self.bn = torch.nn.Linear(5, 12), torch.nn.BatchNorm1d(12)
+        self.scale = torch.nn.Parameter(torch.linspace(-1, 1, 12))
+
+    def forward(self, x):
+        y = self.gemm(x) * self.scale
+        write_behind_the_graph(self.scale)
+        return self.bn(y)
+
+
+class Casts(torch.nn.Module):
+    """Calls a submodule, which is scripted and fused first, inside autocast."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.inner(x)
+        return y
+
+
+class FoundByFuzzingTest(Following):
+    def test_python_inside_a_chain(self):
+        eager = Calls().eval()
+        fused = torch.jit.script(copy.deepcopy(eager))
+        self.assertFalse(is_fused(fused))
+        with torch.no_grad():
+            x = torch.randn(7, 5)
+            for _ in range(3):
+                self.assert_near([fused(x)], [eager(x)], "a Python call writes the scale")
+
+    def test_fused_submodule_under_autocast_of_the_script(self):
+        eager = Casts(build("y = self.gemm(x) + self.scale; y = F.silu(y); return self.gn(y)")).eval()
+        fused = torch.jit.script(copy.deepcopy(eager))
+        self.assertFalse(is_fused(fused))
+        with torch.no_grad():
+            for seed in range(3):
+                self.assert_near([fused(random_inputs(seed)).float()], [eager(random_inputs(seed)).float()], "autocast in the script")
+
+    def test_weight_of_rank_three(self):
+        class Cube(Calls):
+            def __init__(self):
+                super().__init__()
+                self.cube = torch.nn.Parameter(torch.linspace(-1, 1, 3 * 12 * 5).reshape(3, 12, 5))
+
+            def forward(self, x):
+                return self.bn((x @ self.cube.mT) * self.pick)
+
+        eager = Cube()
+        eager.bn, eager.pick = torch.nn.BatchNorm1d(7), torch.nn.Parameter(torch.linspace(1, 2, 12))
+        fused = torch.jit.script(copy.deepcopy(eager))
+        for seed in range(3):
+            x = random_inputs(seed, 7, 5)
+            self.assert_near([fused(x), fused.bn.running_mean], [eager(x), eager.bn.running_mean], "a weight of rank 3")
+
+
+if __name__ == "__main__":
+    main()

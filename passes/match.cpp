@@ -248,7 +248,7 @@ class Matcher {
         if (is_part(reader)) {
           if (reads_what_was_written(part, reader)) return false;
         } else if (is_shape_reader(reader) && part.done >= 0) {
-          match_.shape_readers.push_back({reader, value, part.done});
+          match_.shape_readers.push_back({reader, value});
         } else {
           return fail("the result of " + describe(part.node) + " is also read by " + describe(reader));
         }

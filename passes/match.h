@@ -32,11 +32,10 @@ struct Part {
   int done;  // the last step that is complete; -1 inside the linear
 };
 
-// A node that reads no more than the shape of a step's result.
+// A node that reads no more than the shape of a part's result.
 struct ShapeReader {
   Node* node;
   Value* value;
-  int step;
 };
 
 struct Match {
@@ -46,8 +45,7 @@ struct Match {
   std::vector<std::vector<Value*>> arguments;  // by step: those of the op
   std::vector<Value*> results;                 // by step
   std::vector<ShapeReader> shape_readers;
-  std::string spelling;  // see ops/reference.h; empty where it is the formula's
-
+  std::string spelling;         // see ops/reference.h; empty where it is the formula's
   bool inference_only = false;  // eager has no gradients for that spelling
 
   bool needs_uniform() const { return !spelling.empty(); }

@@ -1,8 +1,6 @@
 // Gives a graph back without Tailor's ops: each becomes its formula's ATen calls, and what stood guard for it goes.
 #include <torch/csrc/jit/ir/constants.h>
 
-#include <unordered_map>
-
 #include "match.h"
 #include "pass.h"
 #include "rewrite.h"

@@ -1,0 +1,30 @@
+// Memory: a few neighbouring elements at a time, where they are aligned as one access of 16 bytes.
+#pragma once
+#include "math.cuh"
+
+namespace tailor::cuda {
+
+template <class T>
+inline constexpr int elements_in_16_bytes = 16 / sizeof(T);
+
+template <class T, int Width>
+struct alignas(sizeof(T) * Width) Packet {
+  T at[Width];
+};
+
+template <int Width, class T, class F>
+__device__ __forceinline__ void load(const T* from, F* to) {
+  const auto packet = *reinterpret_cast<const Packet<T, Width>*>(from);
+#pragma unroll
+  for (int i = 0; i < Width; ++i) to[i] = widen(packet.at[i]);
+}
+
+template <int Width, class T, class F>
+__device__ __forceinline__ void store(const F* from, T* to) {
+  Packet<T, Width> packet;
+#pragma unroll
+  for (int i = 0; i < Width; ++i) narrow(from[i], packet.at[i]);
+  *reinterpret_cast<Packet<T, Width>*>(to) = packet;
+}
+
+}  // namespace tailor::cuda

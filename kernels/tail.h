@@ -1,0 +1,66 @@
+// What a tail kernel is given, and how the layers above find it. Plain data: no torch, no CUDA.
+//
+// A tail kernel takes the linear's result `y`, rows × columns, contiguous, and writes the chain's result beside it or over
+// it. Everything has one element type; arithmetic is done in float, for float64 in double.
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+namespace tailor {
+
+enum class Element : std::uint8_t { float64, float32, bfloat16, float16 };
+
+inline constexpr int max_operands = 2;  // vectors, and numbers, that a formula may have for a kernel to take it
+
+// A vector of the formula, one value per column or one for all.
+struct Operand {
+  const void* data = nullptr;
+  bool per_column = false;
+};
+
+struct NormArguments {
+  const void* weight = nullptr;  // null where the norm has none
+  const void* bias = nullptr;
+  double eps = 0;
+  std::int64_t groups = 0;  // group norm
+  // Batch norm. With batch statistics `mean` and `var` are written, where there are any; without, they are read.
+  bool batch_statistics = false;
+  double momentum = 0;
+  void* mean = nullptr;
+  void* var = nullptr;
+  // With batch statistics: the kernel's own, [2][columns], mean and 1 / sqrt(var + eps), in the type it computes in.
+  void* saved = nullptr;
+  // Where partial statistics are put down: as many bytes as `workspace` of TailKernels asks for.
+  void* workspace = nullptr;
+};
+
+struct Tail {
+  Element element = Element::float32;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  const void* y = nullptr;
+  void* out = nullptr;  // may be y
+  Operand vectors[max_operands];
+  double scalars[max_operands] = {};
+  NormArguments norm;
+};
+
+// The kernels of one chain on one kind of device.
+struct TailKernels {
+  const char* path;  // under which calls() counts them
+  // Why the kernel does not take this, in a user's words, or null. `y` and `out` are not looked at.
+  const char* (*refuses)(const Tail& tail);
+  std::int64_t (*workspace)(const Tail& tail);
+  // Runs on the device's current stream, which `stream` is. Returns null, or what went wrong.
+  const char* (*forward)(const Tail& tail, void* stream);
+};
+
+enum class Device : std::uint8_t { cpu, cuda };
+
+// Called while the library is loaded, once for each chain and device that has kernels.
+struct TailRegistration {
+  TailRegistration(std::string_view chain, Device device, const TailKernels& kernels);
+};
+const TailKernels* find_tail(std::string_view chain, Device device);
+
+}  // namespace tailor

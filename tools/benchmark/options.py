@@ -22,12 +22,13 @@ def fail(message: str):
 
 
 def listed(what: str, names: dict):
-    """A type for argparse: names with commas between. A name may be short for another."""
+    """A type for argparse: names with commas between, each for itself or for another."""
     def parse(text: str) -> list:
         words = [word for word in text.split(",") if word]
         for word in words:
             if word not in names:
-                raise argparse.ArgumentTypeError(f"there is no {what} '{word}'; there are {', '.join(names)}")
+                raise argparse.ArgumentTypeError(f"there is no {what} '{word}'; there are "
+                                                 + ", ".join(dict.fromkeys(short(name) for name in names)))
         return [names[word] for word in words]
     return parse
 
@@ -60,7 +61,7 @@ def itself(names) -> dict:
 
 
 def described(words: dict) -> str:
-    return "; ".join(f"{name}: {text}" for name, text in words.items())
+    return "\n".join(f"  {name:14} {text}" for name, text in words.items())
 
 
 def make_parser() -> Parser:
@@ -75,9 +76,9 @@ def make_parser() -> Parser:
   tools/bench --from gpu.json cpu.json --markdown docs/performance.md --svg docs/performance.svg
 
 Every option with a list takes names with commas between them.""",
-        epilog="Arms: " + described({name: kind.words for name, kind in ARMS.items()}) + ".\n\nPresets: "
-        + described(PRESET_HELP) + ".\n\nA time of Tailor's is shown only where its kernels ran; else the word reference "
-        "stands there.\nExit status: 0 done, 1 a fault, 2 wrong use.")
+        epilog="arms:\n" + described({name: kind.words for name, kind in ARMS.items()}) + "\n\npresets:\n"
+        + described(PRESET_HELP) + "\n\nA time of Tailor's is shown only where its kernels ran; else the word reference "
+        "stands there.\nExit status: 0 done, 1 a fault, 2 wrong use, 130 interrupted.")
     what = parser.add_argument_group("what to measure")
     what.add_argument("--preset", type=listed("preset", itself(PRESETS)), metavar="LIST",
                       help="default: published on a GPU, cpu without one, host with --host")
@@ -89,7 +90,7 @@ Every option with a list takes names with commas between them.""",
     what.add_argument("--dtype", type=listed("dtype", itself(DTYPES)), default=[], metavar="LIST",
                       help=f"these instead of the preset's: {', '.join(DTYPES)}; tf32 is float32 with TF32 allowed")
     what.add_argument("--mode", type=listed("mode", itself(MODES)), default=[], metavar="LIST",
-                      help=f"these instead of the preset's: {described(MODES)}")
+                      help="these instead of the preset's: " + ", ".join(f"{name} ({words})" for name, words in MODES.items()))
     what.add_argument("--arm", type=listed("arm", itself(ARMS)), metavar="LIST",
                       help=f"default: {','.join(TIMED)}; with --host {','.join(HOSTED)}")
     what.add_argument("--host", action="store_true",

@@ -1,5 +1,6 @@
 """A whole run: from the options to the results."""
 import gc
+import logging
 import signal
 import sys
 import time
@@ -75,6 +76,7 @@ def run(options) -> dict:
     if not plan:
         fail("nothing to measure: no size of this preset has these chains and dtypes")
     warnings.filterwarnings("ignore")  # torch's advice, some of it at every call
+    logging.disable(logging.WARNING)
     conditions = Conditions(device, make_timer(device, options), load_library(options), options.host, options.rounds,
                             options.seconds, options.seed)
     result = {"format": FORMAT, "complete": False, "date": today(), "machine": describe_machine(device),

@@ -37,10 +37,6 @@ class Setup:
         self.x.requires_grad_(point.mode == "backward")
         self.compiler_is_reset = False
 
-    @property
-    def linear(self) -> torch.nn.Linear:
-        return next(module for module in self.model.modules() if isinstance(module, torch.nn.Linear))
-
     def fresh(self) -> torch.nn.Module:
         """A copy in a class of its own: TorchScript compiles a class once, and graphs belong to the class."""
         model = copy.deepcopy(self.model)
@@ -68,6 +64,10 @@ class Setup:
         return [value.detach() for value in values(twin.call_module(twin.model)())]
 
 
+def linear_of(model: torch.nn.Module) -> torch.nn.Linear:
+    return next(module for module in model.modules() if isinstance(module, torch.nn.Linear))
+
+
 @contextlib.contextmanager
 def switches(point: Point):
     """Torch's switches as all arms of a point have them."""
@@ -91,13 +91,13 @@ def fusing():
 
 
 def linear(setup: Setup) -> Callable:
-    layer = copy.deepcopy(setup.linear)
+    layer = copy.deepcopy(linear_of(setup.model))
     weight, bias = layer.weight, layer.bias
     return setup.call(lambda x: F.linear(x, weight, bias), [weight, bias])
 
 
 def script_linear(setup: Setup) -> Callable:
-    return setup.call_module(torch.jit.script(copy.deepcopy(setup.linear)))
+    return setup.call_module(torch.jit.script(copy.deepcopy(linear_of(setup.model))))
 
 
 def copy_tail(setup: Setup) -> Callable:
@@ -181,8 +181,7 @@ OPERANDS = {
 def op(setup: Setup) -> Callable:
     """The op itself, called from Python."""
     rule, model = setup.point.case.rule, setup.fresh()
-    layer = getattr(model, "gemm", None) or model.matmul
-    weight, bias, operands = layer.weight, layer.bias, OPERANDS[rule](model)
+    weight, bias, operands = linear_of(model).weight, linear_of(model).bias, OPERANDS[rule](model)
     function = getattr(torch.ops.tailor, rule).default
     return setup.call(lambda x: function(x, weight, bias, *operands), model.parameters())
 

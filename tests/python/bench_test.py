@@ -363,7 +363,7 @@ class WrongUseTest(unittest.TestCase):
         for words in (["--arm", "nobody"], ["--size", "3x4"], ["--size", "0x4x4"], ["--chain", "relu"], ["--dtype", "int8"],
                       ["--mode", "test"], ["--preset", "all"], ["--rounds", "0"], ["--time-limit", "soon"], ["--nonsense"],
                       ["--from", "/nowhere.json"], ["--compare", "/nowhere.json", "/nowhere.json"],
-                      ["--json", "/nowhere/a.json"], ["--from", "a.json", "--arm", "eager"],
+                      ["--json", "/nowhere/a.json"], ["--svg", "/nowhere/../tmp/a.svg"], ["--csv", "/tmp"], ["--from", "a.json", "--arm", "eager"],
                       ["--from", __file__], ["--device", "cpu", "--dtype", "tf32"],
                       ["--device", "cpu", "--library", "/nowhere/libtailor.so"]):
             status, out, err = quietly(words)

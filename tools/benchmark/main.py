@@ -1,4 +1,6 @@
 """Measures, or reads what was measured, and writes it in the forms that were asked for."""
+import sys
+
 from .compare import compare
 from .options import fail, parse
 from .page import page
@@ -38,5 +40,9 @@ def main(words: list) -> int:
     if options.sources and not any((options.csv, options.svg, options.markdown)):
         for result in runs:
             show(result)
-    write_files(runs, options)
+    try:
+        write_files(runs, options)
+    except OSError as error:
+        print(f"bench: {error.filename or 'a file'} is not written: {error.strerror}", file=sys.stderr)
+        return 1
     return 0 if options.sources or options.time_limit or runs[0]["complete"] else 130  # as interrupted programs end

@@ -120,8 +120,10 @@ Every option with a list takes names with commas between them.""",
 def check_targets(options):
     """Before measuring, not after it."""
     for path in (options.json, options.csv, options.svg, options.markdown):
-        if path and not os.access(pathlib.Path(path).resolve().parent, os.W_OK):
+        if path and not os.access(os.path.dirname(path) or ".", os.W_OK):
             fail(f"{path}: there is no such folder, or it cannot be written to")
+        if path and os.path.isdir(path):
+            fail(f"{path} is a folder")
 
 
 def parse(words: list):

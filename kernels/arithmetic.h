@@ -75,7 +75,8 @@ TAILOR_INLINE auto combine(Op op, const Left& left, const Tile<F, Rows, Width>& 
   return map(right, [op](F r, F l) { return op(l, r); }, left);
 }
 
-// What every interpreter over tiles has in common. `Math` has the device's sigmoid and swish of one number.
+// What every interpreter over tiles has in common. `Math` has the device's functions of one number, a product that
+// is rounded, and how it divides many by the same number: Math::divisor(d)(x).
 template <class Math>
 struct Arithmetic {
   template <class A, class B>
@@ -84,11 +85,16 @@ struct Arithmetic {
   }
   template <class A, class B>
   TAILOR_INLINE auto mul(const A& a, const B& b) {
-    return combine([](auto x, auto y) { return x * y; }, a, b);
+    return combine([](auto x, auto y) { return Math::multiply(x, y); }, a, b);
   }
   template <class A, class B>
   TAILOR_INLINE auto div(const A& a, const B& b) {
-    return combine([](auto x, auto y) { return Math::divide(x, y); }, a, b);
+    if constexpr (std::is_arithmetic_v<B>) {
+      const auto divisor = Math::divisor(b);
+      return map(a, [divisor](auto x) { return divisor(x); });
+    } else {
+      return combine([](auto x, auto y) { return x / y; }, a, b);
+    }
   }
   template <class A>
   TAILOR_INLINE A sigmoid(const A& a) {
@@ -118,6 +124,11 @@ struct Operands {
 
 // (v - mean) · scale + bias, as a norm that knows its mean does it. Subtracting first keeps the digits that a mean far
 // larger than the spread would cost.
+template <class F, int Rows, int Width, class Mean, class Scale>
+TAILOR_INLINE Tile<F, Rows, Width> normalise(const Tile<F, Rows, Width>& v, const Mean& mean, const Scale& scale,
+                                             const Columns<F, Width>& bias) {
+  return map(v, [](F x, F m, F s, F b) { return (x - m) * s + b; }, mean, scale, bias);
+}
 template <class F, int Rows, int Width, class Mean, class Scale>
 TAILOR_INLINE Tile<F, Rows, Width> normalise(const Tile<F, Rows, Width>& v, const Mean& mean, const Scale& scale,
                                              const Columns<F, Width>& weight, const Columns<F, Width>& bias) {

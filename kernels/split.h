@@ -126,4 +126,10 @@ inline constexpr int scalars_of = formula::count<Formula<Chain>>().scalars;
 template <class Chain, class Named>
 inline constexpr int position_of = formula::count<Formula<Chain>>(Named::name.view()).found;
 
+// Vectors are numbered in the formula's order, so those that stand before the norm come first.
+template <class Chain>
+constexpr bool is_after_norm(int vector) {
+  return vector >= formula::count<Before<Chain>>().vectors;
+}
+
 }  // namespace tailor

@@ -45,14 +45,30 @@ struct Tail {
   NormArguments norm;
 };
 
-// The kernels of one chain on one kind of device.
+// What the backward computes besides, from a Tail whose `y` is forward's and whose `norm.saved` holds what forward saved.
+struct TailGradient {
+  const void* of_out = nullptr;
+  void* of_y = nullptr;
+  // Sums over the rows, [columns], null where nobody asks. In the element type; a vector's that is one value for all
+  // columns in the type of the arithmetic, for the caller to sum.
+  void* of_bias = nullptr;
+  void* of_vectors[max_operands] = {};
+  void* of_norm_weight = nullptr;
+  void* of_norm_bias = nullptr;
+  void* workspace = nullptr;
+};
+
+// The kernels of one chain on one kind of device. Those that run return null, or what went wrong; `stream` is the
+// device's current one.
 struct TailKernels {
-  const char* path;  // under which calls() counts them
-  // Why the kernel does not take this, in a user's words, or null. `y` and `out` are not looked at.
-  const char* (*refuses)(const Tail& tail);
+  const char* path;           // under which calls() counts them
+  const char* backward_path;  // null where there is no backward
+  // Why the kernels do not take this, in a user's words, or null. `y` and `out` are not looked at.
+  const char* (*refuses)(const Tail& tail, bool with_backward);
   std::int64_t (*workspace)(const Tail& tail);
-  // Runs on the device's current stream, which `stream` is. Returns null, or what went wrong.
   const char* (*forward)(const Tail& tail, void* stream);
+  std::int64_t (*backward_workspace)(const Tail& tail);
+  const char* (*backward)(const Tail& tail, const TailGradient& gradient, void* stream);
 };
 
 enum class Device : std::uint8_t { cpu, cuda };

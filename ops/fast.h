@@ -17,36 +17,51 @@
 
 namespace tailor {
 
+// The tensors that a tail reads besides the linear's result. Undefined where the call has none.
+struct TailTensors {
+  std::array<at::Tensor, max_operands> vectors;
+  at::Tensor norm_weight, norm_bias, running_mean, running_var;
+};
+
+struct DevicePaths {
+  explicit DevicePaths(const Chain& chain, Device device);
+  const TailKernels* kernels;  // null: none for this chain and device
+  std::optional<CallCounter> forward, backward;
+};
+
 // A call that a kernel takes: everything but the linear's result.
 struct FastCall {
-  const TailKernels* kernels = nullptr;
-  CallCounter* counter = nullptr;
-  Tail tail;
-  at::Tensor input, weight;
-  std::optional<at::Tensor> bias;
+  const Chain* chain = nullptr;
+  Norm norm = Norm::as_called;
+  DevicePaths* paths = nullptr;
+  bool wants_gradients = false;
+  at::Tensor input, weight, bias;
+  TailTensors tensors;
+  Tail tail;  // without pointers
 };
+
+// Sets the pointers of a tail.
+void point_at(Tail& tail, const TailTensors& tensors);
+
+// What kernels want as their stream.
+void* current_stream(c10::Device device);
 
 // What one op needs to choose, kept between calls.
 class FastPath {
  public:
-  explicit FastPath(const Chain& chain);
+  explicit FastPath(const Chain& chain) : chain_(chain) {}
 
   // The result, or none where the reference has to run.
   std::optional<at::Tensor> run(const StepArguments* arguments, Norm norm);
 
  private:
-  struct OnDevice {
-    const TailKernels* kernels = nullptr;
-    std::unique_ptr<CallCounter> counter;
-  };
-
-  const OnDevice& on(Device device);
+  DevicePaths& on(Device device);
   // Null if `call` is ready, else why no kernel takes these arguments.
-  const char* prepare(const StepArguments* arguments, Norm norm, FastCall& call);
+  const char* prepare(const StepArguments* arguments, FastCall& call);
 
   const Chain& chain_;
   std::once_flag found_;
-  std::array<OnDevice, 2> devices_;
+  std::array<std::unique_ptr<DevicePaths>, 2> devices_;
 };
 
 }  // namespace tailor

@@ -7,16 +7,26 @@ namespace tailor::cuda {
 template <class T>
 inline constexpr int elements_in_16_bytes = 16 / sizeof(T);
 
+// Wider than 16 bytes (floats that belong to packets of 16-bit elements) it is several accesses.
 template <class T, int Width>
-struct alignas(sizeof(T) * Width) Packet {
+struct alignas(sizeof(T) * Width < 16 ? sizeof(T) * Width : 16) Packet {
   T at[Width];
 };
 
-template <int Width, class T, class F>
-__device__ __forceinline__ void load(const T* from, F* to) {
-  const auto packet = *reinterpret_cast<const Packet<T, Width>*>(from);
+template <int Width, class T>
+__device__ __forceinline__ Packet<T, Width> fetch(const T* from) {
+  return *reinterpret_cast<const Packet<T, Width>*>(from);
+}
+
+template <class T, int Width, class F>
+__device__ __forceinline__ void unpack(const Packet<T, Width>& packet, F* to) {
 #pragma unroll
   for (int i = 0; i < Width; ++i) to[i] = widen(packet.at[i]);
+}
+
+template <int Width, class T, class F>
+__device__ __forceinline__ void load(const T* from, F* to) {
+  unpack(fetch<Width>(from), to);
 }
 
 template <int Width, class T, class F>

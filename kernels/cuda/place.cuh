@@ -6,127 +6,103 @@
 
 namespace tailor::cuda {
 
-// Where a thread stands.
-template <int Width, int Loads>
 struct Place {
-  std::int64_t column[Loads];  // of its packets
-  bool holds[Loads];           // whether the group reaches so far; without any, a thread only takes part in barriers
-  std::int64_t first_row;
-  std::int64_t row_step;
+  std::int64_t column = 0;  // the first of its packet
+  bool holds = false;       // without a packet, a thread only takes part in shuffles and barriers
+  int first_row = 0;
+  int row_step = 1;
 
-  __device__ __forceinline__ Place(std::int64_t first_column, bool inside, std::int64_t row, std::int64_t step)
-      : column{first_column}, holds{inside}, first_row(row), row_step(step) {
-    static_assert(Loads == 1);
-  }
-
-  __device__ __forceinline__ explicit Place(const Layout& layout) {
-    const int slots = layout.threads / layout.lanes;
+  Place() = default;
+  __device__ __forceinline__ Place(const Layout& layout, int width) {
+    const int slots = most_threads / layout.lanes;
     const int slot = static_cast<int>(threadIdx.x) / layout.lanes;
     const int lane = static_cast<int>(threadIdx.x) % layout.lanes;
     std::int64_t group = static_cast<std::int64_t>(blockIdx.x) * slots + slot;
     int row_in_pass = 0;
-    if (layout.rows_per_pass > 1 || layout.groups < slots) {
+    if (layout.groups < slots) {
       row_in_pass = slot / static_cast<int>(layout.groups);
       group = slot % static_cast<int>(layout.groups);
     }
-    const bool idle = group >= layout.groups || row_in_pass >= layout.rows_per_pass;
-    first_row = static_cast<std::int64_t>(blockIdx.y) * layout.rows_per_pass + row_in_pass;
-    row_step = static_cast<std::int64_t>(gridDim.y) * layout.rows_per_pass;
-#pragma unroll
-    for (int i = 0; i < Loads; ++i) {
-      const std::int64_t within = (static_cast<std::int64_t>(i) * layout.lanes + lane) * Width;
-      holds[i] = !idle && within < layout.group_width;
-      column[i] = group * layout.group_width + within;
-    }
+    const std::int64_t within = static_cast<std::int64_t>(lane) * width;
+    holds = group < layout.groups && row_in_pass < layout.rows_per_pass && within < layout.group_width;
+    column = group * layout.group_width + within;
+    first_row = static_cast<int>(blockIdx.y) * layout.rows_per_pass + row_in_pass;
+    row_step = static_cast<int>(gridDim.y) * layout.rows_per_pass;
   }
 };
 
 // The values of a vector for the columns of a thread.
-template <class T, int Width, int Loads>
-__device__ __forceinline__ auto columns_of(const Operand& operand, const Place<Width, Loads>& place,
-                                           Compute<T> otherwise = 0) {
-  Columns<Compute<T>, Width * Loads> out;
+template <class T, int Width>
+__device__ __forceinline__ auto columns_of(const Operand& operand, const Place& place, Compute<T> otherwise = 0) {
+  Columns<Compute<T>, Width> out;
   const T* data = static_cast<const T*>(operand.data);
+  if (data != nullptr && operand.per_column && place.holds) {
+    load<Width>(data + place.column, out.at);
+  } else {
+    const Compute<T> value = data != nullptr && !operand.per_column ? widen(*data) : otherwise;
 #pragma unroll
-  for (int i = 0; i < Loads; ++i) {
-    if (data != nullptr && operand.per_column && place.holds[i]) {
-      load<Width>(data + place.column[i], out.at + i * Width);
-    } else {
-      const Compute<T> value = data != nullptr && !operand.per_column ? widen(*data) : otherwise;
-#pragma unroll
-      for (int j = 0; j < Width; ++j) out.at[i * Width + j] = value;
-    }
+    for (int i = 0; i < Width; ++i) out.at[i] = value;
   }
   return out;
 }
 
-// Operands read when they are needed, for threads that hold too many columns to keep them.
-template <class Chain, class T, int Width, int Loads>
-struct FetchedOperands {
-  const Tail& tail;
-  const Place<Width, Loads>& place;
-
-  template <class V>
-  __device__ __forceinline__ auto vector(V) const {
-    return columns_of<T>(tail.vectors[position_of<Chain, V>], place);
-  }
-  template <class S>
-  __device__ __forceinline__ Compute<T> scalar(S) const {
-    return static_cast<Compute<T>>(tail.scalars[position_of<Chain, S>]);
-  }
-};
-
-// Operands read once.
 template <class Chain, class T, int Width>
-struct KeptOperands : Operands<Chain, Compute<T>, Width> {
-  __device__ __forceinline__ KeptOperands(const Tail& tail, const Place<Width, 1>& place) {
+__device__ __forceinline__ auto operands_of(const Tail& tail, const Place& place) {
+  Operands<Chain, Compute<T>, Width> operands;
 #pragma unroll
-    for (int i = 0; i < vectors_of<Chain>; ++i) this->vectors[i] = columns_of<T>(tail.vectors[i], place);
+  for (int i = 0; i < vectors_of<Chain>; ++i) operands.vectors[i] = columns_of<T, Width>(tail.vectors[i], place);
 #pragma unroll
-    for (int i = 0; i < scalars_of<Chain>; ++i) this->scalars[i] = static_cast<Compute<T>>(tail.scalars[i]);
-  }
-};
-
-template <class Chain, class T, int Width, int Loads>
-struct OperandsOf {
-  using type = FetchedOperands<Chain, T, Width, Loads>;
-};
-template <class Chain, class T, int Width>
-struct OperandsOf<Chain, T, Width, 1> {
-  using type = KeptOperands<Chain, T, Width>;
-};
-
-template <class T, int Rows, int Width, int Loads>
-__device__ __forceinline__ auto load_tile(const T* y, std::int64_t columns, std::int64_t first, std::int64_t step,
-                                          std::int64_t rows, const Place<Width, Loads>& place) {
-  Tile<Compute<T>, Rows, Width * Loads> tile;
-#pragma unroll
-  for (int r = 0; r < Rows; ++r) {
-    const std::int64_t row = first + r * step;
-#pragma unroll
-    for (int i = 0; i < Loads; ++i) {
-      if (place.holds[i] && row < rows) {
-        load<Width>(y + row * columns + place.column[i], tile.at[r] + i * Width);
-      } else {
-#pragma unroll
-        for (int j = 0; j < Width; ++j) tile.at[r][i * Width + j] = 0;
-      }
-    }
-  }
-  return tile;
+  for (int i = 0; i < scalars_of<Chain>; ++i) operands.scalars[i] = static_cast<Compute<T>>(tail.scalars[i]);
+  return operands;
 }
 
-template <class T, int Rows, int Width, int Loads>
-__device__ __forceinline__ void store_tile(const Tile<Compute<T>, Rows, Width * Loads>& tile, T* out,
-                                           std::int64_t columns, std::int64_t first, std::int64_t step,
-                                           std::int64_t rows, const Place<Width, Loads>& place) {
-#pragma unroll
-  for (int r = 0; r < Rows; ++r) {
-    const std::int64_t row = first + r * step;
-#pragma unroll
-    for (int i = 0; i < Loads; ++i)
-      if (place.holds[i] && row < rows) store<Width>(tile.at[r] + i * Width, out + row * columns + place.column[i]);
+// A thread's way down its columns: where it is, as an offset, and how many of its rows are left.
+struct Marching {
+  std::int64_t offset;
+  std::int64_t stride;
+  int left;
+
+  __device__ __forceinline__ Marching(const Tail& tail, const Place& place)
+      : Marching(tail.columns, static_cast<int>(tail.rows), place) {}
+  __device__ __forceinline__ Marching(std::int64_t columns, int end, const Place& place)
+      : offset(place.first_row * columns + place.column),
+        stride(place.row_step * columns),
+        left(place.holds && place.first_row < end ? (end - place.first_row + place.row_step - 1) / place.row_step : 0) {}
+  __device__ __forceinline__ void advance(int rows) {
+    offset += rows * stride;
+    left -= rows;
   }
+};
+
+// The next rows of a thread as they lie in memory, zero where there are none. Fetched one round ahead, so that the memory
+// works while the thread computes.
+template <class T, int Rows, int Width>
+struct Fetched {
+  Packet<T, Width> rows[Rows];
+
+  __device__ __forceinline__ Fetched(const void* y, const Marching& from) {
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) {
+      if (r < from.left)
+        rows[r] = fetch<Width>(static_cast<const T*>(y) + from.offset + r * from.stride);
+      else
+        rows[r] = {};
+    }
+  }
+
+  __device__ __forceinline__ auto tile() const {
+    Tile<Compute<T>, Rows, Width> out;
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) unpack(rows[r], out.at[r]);
+    return out;
+  }
+};
+
+template <class T, int Rows, int Width>
+__device__ __forceinline__ void store_tile(const Tile<Compute<T>, Rows, Width>& tile, void* out, const Marching& to) {
+#pragma unroll
+  for (int r = 0; r < Rows; ++r)
+    if (r < to.left) store<Width>(tile.at[r], static_cast<T*>(out) + to.offset + r * to.stride);
 }
 
 }  // namespace tailor::cuda

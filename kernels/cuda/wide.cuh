@@ -6,18 +6,18 @@
 
 namespace tailor::cuda {
 
-constexpr int wide_threads = 512;
+constexpr int wide_threads = most_threads;
 
 template <class Chain, class T, int Width>
 struct WideForward : Arithmetic<typename MathOf<T>::type> {
   using F = Compute<T>;
   using Value = Tile<F, 1, Width>;
 
-  const FetchedOperands<Chain, T, Width, 1>& operands;
+  const Operands<Chain, F, Width>& operands;
   const Value& value;  // y before the norm, what the norm gave after it
   const Value& y;
 
-  __device__ __forceinline__ WideForward(const FetchedOperands<Chain, T, Width, 1>& o, const Value& v, const Value& l)
+  __device__ __forceinline__ WideForward(const Operands<Chain, F, Width>& o, const Value& v, const Value& l)
       : operands(o), value(v), y(l) {}
   __device__ __forceinline__ Value linear() { return y; }
   __device__ __forceinline__ Value normed() { return value; }
@@ -31,12 +31,10 @@ struct WideForward : Arithmetic<typename MathOf<T>::type> {
   }
 };
 
-template <class F>
+template <int buffer, class F>
 __device__ __forceinline__ F sum_over_block(F value) {
-  Layout layout;
-  layout.lanes = wide_threads;
   F sums[1] = {value};
-  sum_over_slot(sums, layout);
+  sum_over_slot<buffer>(sums, wide_threads);
   return sums[0];
 }
 
@@ -54,8 +52,10 @@ __global__ void __launch_bounds__(wide_threads) wide_kernel(const __grid_constan
     // Calls `work(place, y, what the norm reads)` for each packet of the group that is this thread's.
     const auto for_each = [&](auto work) {
       for (std::int64_t at = static_cast<std::int64_t>(threadIdx.x) * Width; at < group_width; at += wide_threads * Width) {
-        const Place<Width, 1> place(first + at, true, row, 1);
-        const FetchedOperands<Chain, T, Width, 1> operands{tail, place};
+        Place place;
+        place.column = first + at;
+        place.holds = true;
+        const auto operands = operands_of<Chain, T, Width>(tail, place);
         Value value;
         load<Width>(y + first + at, value.at[0]);
         WideForward<Chain, T, Width> forward(operands, value, value);
@@ -67,20 +67,20 @@ __global__ void __launch_bounds__(wide_threads) wide_kernel(const __grid_constan
 #pragma unroll
       for (int i = 0; i < Width; ++i) sum += v.at[0][i];
     });
-    const F mean = sum_over_block(sum) / static_cast<F>(group_width);
+    const F mean = sum_over_block<0>(sum) / static_cast<F>(group_width);
     F squares = 0;
     for_each([&](const auto&, const auto&, const Value&, const Value& v) {
 #pragma unroll
       for (int i = 0; i < Width; ++i) squares += (v.at[0][i] - mean) * (v.at[0][i] - mean);
     });
-    const F variance = sum_over_block(squares) / static_cast<F>(group_width);
-    const F inverse_deviation = F(1) / sqrt(variance + static_cast<F>(tail.norm.eps));
+    const F variance = sum_over_block<1>(squares) / static_cast<F>(group_width);
+    const F inverse_deviation = MathOf<T>::type::inverse_deviation(variance, static_cast<F>(tail.norm.eps));
     for_each([&](const auto& place, const auto& operands, const Value& linear, const Value& v) {
-      const auto normed = normalise(v, mean, inverse_deviation, columns_of<T>({tail.norm.weight, true}, place, F(1)),
-                                    columns_of<T>({tail.norm.bias, true}, place, F(0)));
+      const auto normed = normalise(v, mean, inverse_deviation, columns_of<T, Width>({tail.norm.weight, true}, place, F(1)),
+                                    columns_of<T, Width>({tail.norm.bias, true}, place, F(0)));
       WideForward<Chain, T, Width> forward(operands, normed, linear);
       const auto result = After<Chain>::fold(forward);
-      store<Width>(result.at[0], out + place.column[0]);
+      store<Width>(result.at[0], out + place.column);
     });
   }
 }

@@ -63,7 +63,8 @@ struct TailGradient {
 struct TailKernels {
   const char* path;           // under which calls() counts them
   const char* backward_path;  // null where there is no backward
-  // Why the kernels do not take this, in a user's words, or null. `y` and `out` are not looked at.
+  // Why the kernels do not take this, in a user's words, or null. `y` and `out` are still to come; they and all gradients
+  // will be aligned to 16 bytes.
   const char* (*refuses)(const Tail& tail, bool with_backward);
   std::int64_t (*workspace)(const Tail& tail);
   const char* (*forward)(const Tail& tail, void* stream);

@@ -111,7 +111,8 @@ variable_list TailBackward::apply(variable_list&& gradients) {
 
 variable_list TailBackward::by_kernel(const Inputs& found, const at::Tensor& of_out) {
   const c10::OptionalDeviceGuard guard(found.y.device());
-  const at::Tensor dense = of_out.contiguous();
+  at::Tensor dense = of_out.contiguous();
+  if (!is_aligned(dense)) dense = dense.clone();
   Tail tail = tail_;
   point_at(tail, found.tensors);
   tail.y = found.y.const_data_ptr();

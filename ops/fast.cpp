@@ -238,6 +238,7 @@ const char* FastPath::prepare(const StepArguments* arguments, FastCall& call) {
     if (!call.input.requires_grad() && !call.weight.requires_grad() && !(call.bias.defined() && call.bias.requires_grad()))
       return "gradients are wanted of the tail's operands alone";
   }
+  point_at(tail, call.tensors);
   return kernels->refuses(tail, call.wants_gradients);
 }
 
@@ -253,8 +254,8 @@ std::optional<at::Tensor> FastPath::run(const StepArguments* arguments, Norm nor
   // The bias's gradient is a sum that the tail's backward makes on its way; torch need not make it again.
   const bool own_bias = call.wants_gradients && call.bias.defined() && call.bias.requires_grad();
   at::Tensor y = at::linear(call.input, call.weight, own_bias ? call.bias.detach() : call.bias);
-  if (!y.is_contiguous() || y.numel() != call.tail.rows * call.tail.columns) {
-    note_refusal(chain_.name, "the linear's result is not contiguous");
+  if (!y.is_contiguous() || !is_aligned(y) || y.numel() != call.tail.rows * call.tail.columns) {
+    note_refusal(chain_.name, "the linear's result is not contiguous, or not aligned");
     return std::nullopt;
   }
   at::Tensor out = y;  // in place: nobody else has seen it
@@ -264,8 +265,8 @@ std::optional<at::Tensor> FastPath::run(const StepArguments* arguments, Norm nor
     out = at::empty_like(y);
     backward = TailBackward::prepare(call, y);
     tail.norm.saved = backward->saved_statistics();
+    point_at(tail, call.tensors);  // some are copies now
   }
-  point_at(tail, call.tensors);
   tail.y = y.const_data_ptr();
   tail.out = out.mutable_data_ptr();
   at::Tensor workspace;

@@ -2,6 +2,8 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <cstdint>
+
 namespace tailor {
 namespace {
 
@@ -29,6 +31,10 @@ const char* unusual_tensor(const at::Tensor& tensor) {
   if (!has_only(tensor.key_set(), plain_keys)) return "a tensor is no plain dense one";
   if (tensor.unsafeGetTensorImpl()->_fw_grad(0, tensor).defined()) return "a tensor carries a forward-mode gradient";
   return nullptr;
+}
+
+bool is_aligned(const at::Tensor& tensor) {
+  return reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % 16 == 0;
 }
 
 }  // namespace tailor

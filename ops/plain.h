@@ -8,4 +8,7 @@ namespace tailor {
 const char* unusual_thread();                         // autocast, tracing, vmap, functorch, modes
 const char* unusual_tensor(const at::Tensor& tensor);  // subclasses, layouts, views with a conjugate bit, dual numbers
 
+// To the 16 bytes that kernels read at a time.
+bool is_aligned(const at::Tensor& tensor);
+
 }  // namespace tailor

@@ -234,6 +234,7 @@ __global__ void __launch_bounds__(most_threads, 2)
                     const NormSums<Compute<T>> norm_sums, const Layout layout) {
   using F = Compute<T>;
   using Rounds = Fetched<T, Rows, Width>;
+  wait_for_kernel_before();
   const Place place(layout, Width);
   const BackwardColumns<Chain, T, Width> columns(tail, norm_sums, phase, place);
   F sums[Sums<Chain>::count][Width] = {};
@@ -281,6 +282,7 @@ template <class T>
 __global__ void __launch_bounds__(add_up_columns* add_up_rows)
     add_up_kernel(const Compute<T>* workspace, std::int64_t columns, const __grid_constant__ AddUp add_up) {
   using F = Compute<T>;
+  wait_for_kernel_before();
   const Destination to = add_up.to[blockIdx.y];
   if (to.data == nullptr) return;
   const int lane = static_cast<int>(threadIdx.x) % add_up_columns;

@@ -2,41 +2,29 @@
 //
 //   static const tailor::TailRegistration registration = tailor::cuda::register_chain<tailor::chains::…>();
 #pragma once
-#include <atomic>
-
 #include "backward.cuh"
+#include "launch.cuh"
 #include "wide.cuh"
 
 namespace tailor::cuda {
 
-// Of the current device. Asked once a device: the driver answers in microseconds, a tail takes a few.
-inline int processors() {
-  static std::atomic<int> known[64];
-  int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess || device < 0 || device >= 64) return 1;
-  int count = known[device].load(std::memory_order_relaxed);
-  if (count == 0) {
-    if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || count < 1) count = 1;
-    known[device].store(count, std::memory_order_relaxed);
-  }
-  return count;
-}
-
-// How many blocks of a kernel a processor holds at a time: as many are launched as fit, each then marches far, and reads
-// what belongs to its columns only once.
-template <auto kernel>
-int resident() {
-  static std::atomic<int> known{0};
-  int blocks = known.load(std::memory_order_relaxed);
-  if (blocks == 0) {
-    if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, most_threads, 0) != cudaSuccess || blocks < 1)
-      blocks = 1;
-    known.store(blocks, std::memory_order_relaxed);
-  }
-  return blocks;
-}
-
 constexpr std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
+
+// Calls `work` with an element of the tail's type.
+template <class Work>
+auto with_element(Element element, Work work) {
+  switch (element) {
+    case Element::float64:
+      return work(double());
+    case Element::float32:
+      return work(float());
+    case Element::bfloat16:
+      return work(__nv_bfloat16());
+    case Element::float16:
+      break;
+  }
+  return work(__half());
+}
 
 inline bool aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
 
@@ -79,27 +67,35 @@ struct Launch {
 
   template <int Width>
   void rows() const {
-    constexpr int at_once = rows_at_once<Width>;
-    constexpr auto kernel = rows_kernel<Chain, T, at_once, Width>;
-    const int blocks = processors() * resident<kernel>();
+    constexpr int many = rows_at_once<Width>;
+    constexpr auto kernel = rows_kernel<Chain, T, many, Width>;
+    const int blocks = processors() * resident<kernel, most_threads>();
+    // A small problem is spread over as many threads as there are.
+    const std::int64_t tiles = ceiling(tail.rows, many) * (tail.columns / Width);
+    if (tiles < static_cast<std::int64_t>(blocks) * most_threads / 2) return rows_in<Width, 1>(blocks);
+    rows_in<Width, many>(blocks);
+  }
+
+  template <int Width, int at_once>
+  void rows_in(int blocks) const {
     const Layout layout = lay_out(tail.rows, tail.columns, group_width(Width), Width, at_once, blocks);
-    const dim3 grid(static_cast<unsigned>(layout.column_blocks), static_cast<unsigned>(layout.row_blocks));
-    kernel<<<grid, most_threads, 0, stream>>>(tail, layout);
+    launch<rows_kernel<Chain, T, at_once, Width>>(grid_of(layout.column_blocks, layout.row_blocks), most_threads,
+                                                  stream, tail, layout);
   }
 
   template <int Width>
   void gather() const {
     const Gathering gathering = share_out(tail.rows, tail.columns, Width);
-    const dim3 grid(static_cast<unsigned>(ceiling(tail.columns, gathering.lanes * Width)),
-                    static_cast<unsigned>(gathering.chunks));
-    gather_kernel<Chain, T, 4, Width><<<grid, gathering_threads, 0, stream>>>(tail, gathering);
+    launch<gather_kernel<Chain, T, 4, Width>>(
+        grid_of(ceiling(tail.columns, gathering.lanes * Width), gathering.chunks), gathering_threads, stream, tail,
+        gathering);
   }
 
   template <int Width>
   void wide() const {
     const std::int64_t groups = tail.rows * tail.norm.groups;
-    const unsigned grid = static_cast<unsigned>(groups < 0x7fffffff ? groups : 0x7fffffff);
-    wide_kernel<Chain, T, Width><<<grid, wide_threads, 0, stream>>>(tail);
+    launch<wide_kernel<Chain, T, Width>>(grid_of(groups < 0x7fffffff ? groups : 0x7fffffff, 1), wide_threads, stream,
+                                         tail);
   }
 };
 
@@ -111,8 +107,12 @@ template <class Chain>
 const char* refuses(const Tail& tail, bool with_backward) {
   if (tail.columns >= (std::int64_t{1} << 31)) return "it has 2^31 columns or more";
   if (tail.rows >= (std::int64_t{1} << 31)) return "it has 2^31 rows or more";
-  if (with_backward && has_group_norm<Chain> && tail.columns / tail.norm.groups > most_threads)
-    return "its groups are wider than the backward holds";
+  if constexpr (has_group_norm<Chain>) {
+    const std::int64_t group_width = tail.columns / tail.norm.groups;
+    const int width = with_element(tail.element, [](auto element) { return backward_width<decltype(element)>; });
+    const std::int64_t lanes = in_packets(tail, group_width, width) ? group_width / width : group_width;
+    if (with_backward && lanes > most_threads) return "its groups are wider than the backward holds";
+  }
   return nullptr;
 }
 
@@ -191,15 +191,14 @@ struct LaunchBackward {
   static Layout layout(const Tail& tail) {
     constexpr auto kernel = backward_kernel<Chain, T, rows_at_once, Width, phase>;
     const std::int64_t group = has_group_norm<Chain> ? tail.columns / tail.norm.groups : Width;
-    return lay_out(tail.rows, tail.columns, group, Width, rows_at_once, processors() * resident<kernel>());
+    return lay_out(tail.rows, tail.columns, group, Width, rows_at_once, processors() * resident<kernel, most_threads>());
   }
 
   template <int Width, Phase phase>
   void parts(const NormSums<F>& sums) const {
     const Layout to = layout<Width, phase>(tail);
-    const dim3 grid(static_cast<unsigned>(to.column_blocks), static_cast<unsigned>(to.row_blocks));
-    backward_kernel<Chain, T, rows_at_once, Width, phase>
-        <<<grid, most_threads, 0, stream>>>(tail, gradient, sums, to);
+    launch<backward_kernel<Chain, T, rows_at_once, Width, phase>>(grid_of(to.column_blocks, to.row_blocks),
+                                                                  most_threads, stream, tail, gradient, sums, to);
   }
 
   template <int Width, Phase phase>
@@ -208,9 +207,9 @@ struct LaunchBackward {
     for (const Destination& to : what.to) any = any || to.data != nullptr;
     if (!any) return;
     what.parts = static_cast<int>(layout<Width, phase>(tail).row_blocks);
-    const dim3 grid(static_cast<unsigned>(ceiling(tail.columns, add_up_columns)), Sums<Chain>::count);
-    add_up_kernel<T><<<grid, add_up_columns * add_up_rows, 0, stream>>>(static_cast<const F*>(gradient.workspace),
-                                                                        tail.columns, what);
+    launch<add_up_kernel<T>>(grid_of(ceiling(tail.columns, add_up_columns), Sums<Chain>::count),
+                             add_up_columns * add_up_rows, stream, static_cast<const F*>(gradient.workspace),
+                             tail.columns, what);
   }
 
   // Numbers in the workspace that the parts may take: no GPU has more row blocks than this.
@@ -228,27 +227,6 @@ struct LaunchBackward {
   }
   std::int64_t workspace() const { return (parts_size() + 2 * tail.columns) * static_cast<std::int64_t>(sizeof(F)); }
 };
-
-// Calls `work` with an element of the tail's type.
-template <class Work>
-auto with_element(Element element, Work work) {
-  switch (element) {
-    case Element::float64:
-      return work(double());
-    case Element::float32:
-      return work(float());
-    case Element::bfloat16:
-      return work(__nv_bfloat16());
-    case Element::float16:
-      break;
-  }
-  return work(__half());
-}
-
-inline const char* launch_error() {
-  const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
-}
 
 template <class Chain>
 const char* forward(const Tail& tail, void* stream) {

@@ -4,6 +4,13 @@
 
 namespace tailor::cuda {
 
+// From Hopper on a kernel is launched while the one before it still runs (launch.cuh), and reads nothing before this.
+__device__ __forceinline__ void wait_for_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 template <class T>
 inline constexpr int elements_in_16_bytes = 16 / sizeof(T);
 

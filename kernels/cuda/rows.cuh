@@ -61,12 +61,13 @@ template <class Chain, class T, int Rows, int Width>
 __global__ void __launch_bounds__(most_threads, has_group_norm<Chain> && Width == 8 ? 3 : 2)
     rows_kernel(const __grid_constant__ Tail tail, const Layout layout) {
   using Rounds = Fetched<T, Rows, Width>;
+  wait_for_kernel_before();
   const Place place(layout, Width);
+  Marching marching(tail, place);
+  Rounds next(tail.y, marching);
   const Columnwise<Chain, T, Width> columns(tail, place);
   // All threads of a block make the same number of rounds: shuffles and barriers need them all.
   const int start = static_cast<int>(blockIdx.y) * layout.rows_per_pass;
-  Marching marching(tail, place);
-  Rounds next(tail.y, marching);
   for (int done = 0; start + done < tail.rows; done += place.row_step * Rows) {
     const auto y = next.tile();
     const Marching here = marching;

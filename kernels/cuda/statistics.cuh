@@ -91,6 +91,7 @@ __global__ void __launch_bounds__(gathering_threads)
     gather_kernel(const __grid_constant__ Tail tail, const Gathering gathering) {
   using F = Compute<T>;
   constexpr int threads = gathering_threads;
+  wait_for_kernel_before();
   const int self = static_cast<int>(threadIdx.x);
   const int row_thread = self / gathering.lanes;
   const int rows = static_cast<int>(tail.rows);

@@ -42,6 +42,7 @@ template <class Chain, class T, int Width>
 __global__ void __launch_bounds__(wide_threads) wide_kernel(const __grid_constant__ Tail tail) {
   using F = Compute<T>;
   using Value = Tile<F, 1, Width>;
+  wait_for_kernel_before();
   const std::int64_t group_width = tail.columns / tail.norm.groups;
   const std::int64_t groups = tail.rows * tail.norm.groups;
   for (std::int64_t group = blockIdx.x; group < groups; group += gridDim.x) {

@@ -38,19 +38,14 @@ struct Split<GroupNorm<A>> {
 };
 
 template <template <class> class Node, class A>
-struct SplitUnary {
+struct Split<Node<A>> {
   static constexpr bool batch_norm = Split<A>::batch_norm, group_norm = Split<A>::group_norm;
   using Before = std::conditional_t<batch_norm || group_norm, typename Split<A>::Before, Node<A>>;
   using After = Node<typename Split<A>::After>;
 };
 
-template <class A>
-struct Split<Sigmoid<A>> : SplitUnary<Sigmoid, A> {};
-template <class A>
-struct Split<Swish<A>> : SplitUnary<Swish, A> {};
-
 template <template <class, class> class Node, class L, class R>
-struct SplitBinary {
+struct Split<Node<L, R>> {
   static constexpr bool in_left = Split<L>::batch_norm || Split<L>::group_norm;
   static constexpr bool batch_norm = Split<L>::batch_norm || Split<R>::batch_norm;
   static constexpr bool group_norm = Split<L>::group_norm || Split<R>::group_norm;
@@ -58,13 +53,6 @@ struct SplitBinary {
                                     typename std::conditional_t<in_left, Split<L>, Split<R>>::Before, Node<L, R>>;
   using After = Node<typename Split<L>::After, typename Split<R>::After>;
 };
-
-template <class L, class R>
-struct Split<Add<L, R>> : SplitBinary<Add, L, R> {};
-template <class L, class R>
-struct Split<Mul<L, R>> : SplitBinary<Mul, L, R> {};
-template <class L, class R>
-struct Split<Div<L, R>> : SplitBinary<Div, L, R> {};
 
 }  // namespace formula
 
@@ -126,10 +114,29 @@ inline constexpr int scalars_of = formula::count<Formula<Chain>>().scalars;
 template <class Chain, class Named>
 inline constexpr int position_of = formula::count<Formula<Chain>>(Named::name.view()).found;
 
-// Vectors are numbered in the formula's order, so those that stand before the norm come first.
+namespace formula {
+
+// The same walk, for one vector: whether it stands behind the norm.
+template <class Before>
+struct Behind : Count {
+  int vector_number = 0;
+  bool behind = false;
+
+  template <class V>
+  constexpr int vector(V) {
+    if (vectors == vector_number) behind = count<Before>(V::name.view()).found < 0;
+    return vectors++;
+  }
+};
+
+}  // namespace formula
+
 template <class Chain>
 constexpr bool is_after_norm(int vector) {
-  return vector >= formula::count<Before<Chain>>().vectors;
+  formula::Behind<Before<Chain>> walk;
+  walk.vector_number = vector;
+  Formula<Chain>::fold(walk);
+  return walk.behind;
 }
 
 }  // namespace tailor

@@ -48,8 +48,10 @@ template <class F, int Rows>
 TAILOR_INLINE F element(const PerRow<F, Rows>& rows, int row, int) {
   return rows.at[row];
 }
-TAILOR_INLINE float element(float value, int, int) { return value; }
-TAILOR_INLINE double element(double value, int, int) { return value; }
+template <class F>
+TAILOR_INLINE F element(const F& value, int, int) {  // a number
+  return value;
+}
 
 // op(a, b, ...) for each element of the tile `like`; the others are broadcast to it.
 template <class F, int Rows, int Width, class Op, class... Values>

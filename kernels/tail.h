@@ -45,13 +45,21 @@ struct Tail {
   NormArguments norm;
 };
 
+// Lends the threads of the layer above: calls body(context, first, last) for pieces of [0, count), none much smaller than
+// `grain`, and returns when all are done.
+struct Parallel {
+  using Body = void (*)(std::int64_t first, std::int64_t last, void* context);
+  void (*run)(std::int64_t count, std::int64_t grain, Body body, void* context);
+};
+
 // The kernels of one chain on one kind of device.
 struct TailKernels {
   const char* path;  // under which calls() counts them
   // Why the kernel does not take this, in a user's words, or null. `y` and `out` are not looked at.
   const char* (*refuses)(const Tail& tail);
   std::int64_t (*workspace)(const Tail& tail);
-  // Runs on the device's current stream, which `stream` is. Returns null, or what went wrong.
+  // Runs on the device's current stream, which `stream` is; on the CPU it is a `const Parallel*`. Returns null, or what
+  // went wrong.
   const char* (*forward)(const Tail& tail, void* stream);
 };
 

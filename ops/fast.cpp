@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/stable/c/shim.h>
 
 #include "refusals.h"
 
@@ -169,8 +170,14 @@ const char* take_batch_norm(const IValue* argument, Norm kind, const Tensors& te
   return take_eps(eps->toDouble(), norm);
 }
 
+// torch's own threads, through its C interface: at::parallel_for is a template that every user compiles with an OpenMP
+// of his own, which then has threads of its own.
+constexpr Parallel torch_threads{[](std::int64_t count, std::int64_t grain, Parallel::Body body, void* context) {
+  TORCH_CHECK(torch_parallel_for(0, count, grain, body, context) == 0, "tailor: torch could not run a loop in parallel");
+}};
+
 void* current_stream(c10::Device device) {
-  if (device.is_cpu()) return nullptr;
+  if (device.is_cpu()) return const_cast<Parallel*>(&torch_threads);
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
 }
 

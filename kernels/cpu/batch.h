@@ -104,10 +104,7 @@ struct BatchMemory {
   F* means() const {
     return reinterpret_cast<F*>(base + 3 * chunks * columns);
   }
-  template <class F>
-  F* inverse_deviations() const {
-    return reinterpret_cast<F*>(base + (3 * chunks + 1) * columns);
-  }
+  double* inverse_deviations() const { return base + (3 * chunks + 1) * columns; }
 };
 
 // running = running · (1 - momentum) + value · momentum
@@ -136,11 +133,11 @@ void conclude(const Tail& tail, const BatchMemory& memory, std::int64_t first, i
   }
   const double rows = static_cast<double>(tail.rows);
   F* mean = memory.means<F>() + first;
-  F* inverse_deviation = memory.inverse_deviations<F>() + first;
+  double* inverse_deviation = memory.inverse_deviations() + first;
   for (int i = 0; i < count; ++i) {
     all.mean[i] = all.sum[i] / rows;
     mean[i] = static_cast<F>(all.mean[i]);
-    inverse_deviation[i] = static_cast<F>(1 / root(all.squares[i] / rows + tail.norm.eps));
+    inverse_deviation[i] = 1 / root(all.squares[i] / rows + tail.norm.eps);
     all.squares[i] /= rows - 1;
   }
   update<T>(tail.norm.mean, first, count, all.mean, tail.norm.momentum);
@@ -148,7 +145,7 @@ void conclude(const Tail& tail, const BatchMemory& memory, std::int64_t first, i
   if (tail.norm.saved != nullptr) {
     F* saved = static_cast<F*>(tail.norm.saved) + first;
     write<F>(mean, count, saved);
-    write<F>(inverse_deviation, count, saved + tail.columns);
+    for (int i = 0; i < count; ++i) saved[tail.columns + i] = static_cast<F>(inverse_deviation[i]);
   }
 }
 

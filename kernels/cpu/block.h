@@ -72,16 +72,19 @@ struct Block {
     }
   }
 
-  // Batch norm: with the running statistics, or with those of the batch, each column's mean and 1 / deviation.
+  // Batch norm: with the running statistics, or with those of the batch. A scale holds for a whole column, so that it is
+  // worth being rounded but once.
   void find_statistics(const Tail& tail) {
     alignas(64) F variance[width];
     read<T>(raw<T>(tail.norm.mean) + first, count, mean);
     read<T>(raw<T>(tail.norm.var) + first, count, variance);
-    for (int i = 0; i < count; ++i) scale[i] *= F(1) / root(variance[i] + static_cast<F>(tail.norm.eps));
+    for (int i = 0; i < count; ++i)
+      scale[i] = static_cast<F>(static_cast<double>(scale[i]) / root(static_cast<double>(variance[i]) + tail.norm.eps));
   }
-  void take_statistics(const F* means, const F* inverse_deviations) {
+  void take_statistics(const F* means, const double* inverse_deviations) {
     read<F>(means + first, count, mean);
-    for (int i = 0; i < count; ++i) scale[i] *= inverse_deviations[first + i];
+    for (int i = 0; i < count; ++i)
+      scale[i] = static_cast<F>(static_cast<double>(scale[i]) * inverse_deviations[first + i]);
   }
 };
 

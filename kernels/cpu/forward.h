@@ -13,7 +13,7 @@ void run(const Tail& tail, const Parallel& parallel) {
   } else if (has_batch_norm<Chain> && tail.norm.batch_statistics) {
     const BatchMemory memory(tail);
     find_batch_statistics<Chain, T>(tail, parallel, memory);
-    run_rows<Chain, T>(tail, parallel, memory.means<Compute<T>>(), memory.inverse_deviations<Compute<T>>());
+    run_rows<Chain, T>(tail, parallel, memory.means<Compute<T>>(), memory.inverse_deviations());
   } else {
     run_rows<Chain, T>(tail, parallel, nullptr, nullptr);
   }

@@ -29,7 +29,7 @@ TAILOR_INLINE F downscale(std::int64_t count) {
 }
 
 template <class F>
-void find_group_statistics(const F* values, int width, int groups, F eps, F* mean, F* inverse_deviation) {
+void find_group_statistics(const F* values, int width, int groups, double eps, F* mean, F* inverse_deviation) {
   const F down = downscale<F>(width);
   for (int g = 0; g < groups; ++g)
     mean[g] = sum_of_terms(values + g * width, width, [=](Lanes<F> v) { return v * down; });
@@ -39,7 +39,8 @@ void find_group_statistics(const F* values, int width, int groups, F eps, F* mea
     const F m = mean[g];
     inverse_deviation[g] = sum_of_terms(values + g * width, width, [=](Lanes<F> v) { return (v - m) * (v - m); });
   }
-  for (int g = 0; g < groups; ++g) inverse_deviation[g] = F(1) / root(inverse_deviation[g] / static_cast<F>(width) + eps);
+  for (int g = 0; g < groups; ++g)
+    inverse_deviation[g] = static_cast<F>(1 / root(static_cast<double>(inverse_deviation[g]) / width + eps));
 }
 
 // Repeats each group's number for its columns; writes up to a vector more than that.
@@ -75,7 +76,7 @@ struct NarrowGroups {
       Evaluation<Chain, T, 1> evaluation(block, at, tile);
       store<F>(values + at, Before<Chain>::fold(evaluation).at[0][0]);
     });
-    find_group_statistics(values, width, groups, static_cast<F>(tail.norm.eps), by_group[0], by_group[1]);
+    find_group_statistics(values, width, groups, tail.norm.eps, by_group[0], by_group[1]);
     spread(by_group[0], width, groups, mean);
     spread(by_group[1], width, groups, inverse_deviation);
     for_each_vector(y, [&](int at, const Values<F, 1>& tile, auto count) __attribute__((always_inline)) {
@@ -143,7 +144,7 @@ struct WideGroups {
     });
     for (int row = 0; row < rows; ++row)
       inverse_deviation[row] =
-          F(1) / root(sum<F>(sums[row]) / static_cast<F>(width) + static_cast<F>(tail.norm.eps));
+          static_cast<F>(1 / root(static_cast<double>(sum<F>(sums[row])) / static_cast<double>(width) + tail.norm.eps));
     for_each_vector(y, rows, [&](int row, const auto& block, std::int64_t begin, int at, const auto& tile, auto count) {
       Evaluation<Chain, T, 1> before(block, at, tile);
       const auto scale = load<F>(block.scale + at) * inverse_deviation[row];

@@ -21,7 +21,7 @@ TAILOR_INLINE void finish_rows(const Block<Chain, T>& block, const Raw<T>* y, Ra
 
 // `means` and `inverse_deviations`: of the batch, or null.
 template <class Chain, class T>
-void run_rows(const Tail& tail, const Parallel& parallel, const Compute<T>* means, const Compute<T>* inverse_deviations) {
+void run_rows(const Tail& tail, const Parallel& parallel, const Compute<T>* means, const double* inverse_deviations) {
   const auto work = [&](std::int64_t first, int count, std::int64_t row, std::int64_t end) {
     Block<Chain, T> block(tail, first, count);
     if constexpr (has_batch_norm<Chain>) {

@@ -170,6 +170,22 @@ const char* take_batch_norm(const IValue* argument, Norm kind, const Tensors& te
   return take_eps(eps->toDouble(), norm);
 }
 
+// Whether a vector of the formula is one of the running statistics: a kernel may read it after they have been updated, or
+// before, and only eager knows which.
+bool writes_a_vector(const Chain& chain, const StepArguments* arguments) {
+  for (std::size_t norm = 0; norm < chain.steps.size(); ++norm) {
+    if (chain.steps[norm].kind != Step::Kind::batch_norm) continue;
+    for (std::size_t i = 0; i < chain.steps.size(); ++i) {
+      if (chain.steps[i].kind != Step::Kind::vector) continue;
+      for (const int statistic : {2, 3}) {
+        const IValue& written = arguments[norm].first[statistic];
+        if (written.isTensor() && shares_memory(&written.toTensor(), &arguments[i].first->toTensor())) return true;
+      }
+    }
+  }
+  return false;
+}
+
 // torch's own threads, through its C interface: at::parallel_for is a template that every user compiles with an OpenMP
 // of his own, which then has threads of its own.
 constexpr Parallel torch_threads{[](std::int64_t count, std::int64_t grain, Parallel::Body body, void* context) {
@@ -249,6 +265,7 @@ const char* FastPath::prepare(const StepArguments* arguments, Norm norm, FastCal
     }
     if (why != nullptr) return why;
   }
+  if (tail.norm.batch_statistics && writes_a_vector(chain_, arguments)) return "running statistics are also an operand";
   return here.kernels->refuses(tail);
 }
 

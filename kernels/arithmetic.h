@@ -74,7 +74,8 @@ TAILOR_INLINE auto combine(Op op, const Tile<F, Rows, Width>& left, const Right&
 template <class F, int Rows, int Width, class Op, class Left,
           class = std::enable_if_t<!std::is_same_v<Left, Tile<F, Rows, Width>>>>
 TAILOR_INLINE auto combine(Op op, const Left& left, const Tile<F, Rows, Width>& right) {
-  return map(right, [op](F r, F l) { return op(l, r); }, left);
+  return map(
+      right, [op](F r, F l) { return op(l, r); }, left);
 }
 
 // What every interpreter over tiles has in common. `Math` has the device's sigmoid and swish of one number.
@@ -123,7 +124,8 @@ struct Operands {
 template <class F, int Rows, int Width, class Mean, class Scale>
 TAILOR_INLINE Tile<F, Rows, Width> normalise(const Tile<F, Rows, Width>& v, const Mean& mean, const Scale& scale,
                                              const Columns<F, Width>& weight, const Columns<F, Width>& bias) {
-  return map(v, [](F x, F m, F s, F w, F b) { return (x - m) * s * w + b; }, mean, scale, weight, bias);
+  return map(
+      v, [](F x, F m, F s, F w, F b) { return (x - m) * s * w + b; }, mean, scale, weight, bias);
 }
 
 }  // namespace tailor

@@ -17,10 +17,9 @@ using c10::DispatchKeySet;
 using c10::IValue;
 
 // Autograd keys sit on every tensor; whether they are at work is a question of its own. Autocast's too.
-constexpr DispatchKeySet plain_keys =
-    DispatchKeySet({DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA,
-                    DispatchKey::ADInplaceOrView}) |
-    c10::autocast_dispatch_keyset;
+constexpr DispatchKeySet plain_keys = DispatchKeySet({DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU,
+                                                      DispatchKey::AutogradCUDA, DispatchKey::ADInplaceOrView}) |
+                                      c10::autocast_dispatch_keyset;
 
 bool has_only(DispatchKeySet keys, DispatchKeySet allowed) { return (keys.raw_repr() & ~allowed.raw_repr()) == 0; }
 
@@ -92,7 +91,8 @@ const char* take_scalar(const IValue& value, const Tensors& tensors, double& num
   if (value.isTensor()) {
     // Elsewhere than on the CPU, reading it would mean to wait for the device.
     const at::Tensor& tensor = value.toTensor();
-    if (tensor.dim() != 0 || !tensor.device().is_cpu()) return "a number is a tensor that is not on the CPU, or has a shape";
+    if (tensor.dim() != 0 || !tensor.device().is_cpu())
+      return "a number is a tensor that is not on the CPU, or has a shape";
     if (const char* why = tensors.refuse_kind(tensor)) return why;
     if (tensor.is_complex()) return "a number is complex";
     number = tensor.item().toDouble();
@@ -189,7 +189,8 @@ bool writes_a_vector(const Chain& chain, const StepArguments* arguments) {
 // torch's own threads, through its C interface: at::parallel_for is a template that every user compiles with an OpenMP
 // of his own, which then has threads of its own.
 constexpr Parallel torch_threads{[](std::int64_t count, std::int64_t grain, Parallel::Body body, void* context) {
-  TORCH_CHECK(torch_parallel_for(0, count, grain, body, context) == 0, "tailor: torch could not run a loop in parallel");
+  TORCH_CHECK(torch_parallel_for(0, count, grain, body, context) == 0,
+              "tailor: torch could not run a loop in parallel");
 }};
 
 void* current_stream(c10::Device device) {

@@ -67,8 +67,10 @@ struct Gathering {
       Evaluation<Chain, T, Rows> evaluation(block, at, tile);
       const Values<F, Rows> v = Before<Chain>::fold(evaluation);
       // Times a power of two; scaled first, the sum of large numbers stays in range.
-      const Lanes<F> m = sum_of_rows<0, Rows, F>(map(v, [](auto x, F part) { return x * part; }, F(1) / Rows));
-      const auto off = map(v, [](auto x, auto mean_of_tile) { return (x - mean_of_tile) * (x - mean_of_tile); }, m);
+      const Lanes<F> m = sum_of_rows<0, Rows, F>(map(
+          v, [](auto x, F part) { return x * part; }, F(1) / Rows));
+      const auto off = map(
+          v, [](auto x, auto mean_of_tile) { return (x - mean_of_tile) * (x - mean_of_tile); }, m);
       store<F>(mean + at, m);
       store<F>(squares + at, sum_of_rows<0, Rows, F>(off));
     };
@@ -95,7 +97,9 @@ struct BatchMemory {
   std::int64_t chunks;
 
   explicit BatchMemory(const Tail& tail)
-      : base(static_cast<double*>(tail.norm.workspace)), columns(padded(tail.columns)), chunks(chunks_of(tail.rows).count) {}
+      : base(static_cast<double*>(tail.norm.workspace)),
+        columns(padded(tail.columns)),
+        chunks(chunks_of(tail.rows).count) {}
   Moments of_chunk(std::int64_t chunk, std::int64_t column) const {
     double* at = base + 3 * chunk * columns + column;
     return {at, at + columns, at + 2 * columns};
@@ -160,7 +164,8 @@ void find_batch_statistics(const Tail& tail, const Parallel& parallel, const Bat
       gathering.take_all(raw<T>(tail.y) + row * tail.columns + first, left < chunks.rows ? left : chunks.rows);
     }
   };
-  for_each_block(parallel, chunks.count, tail.columns, gathering_width, ceiling(elements_per_thread, chunks.rows), gather);
+  for_each_block(parallel, chunks.count, tail.columns, gathering_width, ceiling(elements_per_thread, chunks.rows),
+                 gather);
   const auto merge_chunks = [&](std::int64_t first, int count, std::int64_t, std::int64_t) {
     conclude<T>(tail, memory, first, count);
   };

@@ -125,10 +125,13 @@ struct Evaluation : Arithmetic<typename MathOf<T>::type> {
   TAILOR_INLINE Lanes<F> scalar(S) {
     return all(block.scalars[position_of<Chain, S>]);
   }
-  TAILOR_INLINE Value batch_norm(const Value& v) { return normalise(v, column(block.mean + at), column(block.scale + at)); }
+  TAILOR_INLINE Value batch_norm(const Value& v) {
+    return normalise(v, column(block.mean + at), column(block.scale + at));
+  }
   template <class Mean, class Scale>
   TAILOR_INLINE Value normalise(const Value& v, const Mean& mean, const Scale& scale) {
-    return map(v, [](auto x, auto m, auto s, auto b) { return (x - m) * s + b; }, mean, scale, column(block.bias + at));
+    return map(
+        v, [](auto x, auto m, auto s, auto b) { return (x - m) * s + b; }, mean, scale, column(block.bias + at));
   }
 };
 
@@ -177,8 +180,8 @@ void write(const Compute<T>* from, int count, Raw<T>* to) {
 // Calls work(first column, columns, first row, last row) for pieces of rows × columns, on many threads where that pays. The
 // columns are cut into blocks of `width`; a piece is a run of rows of one of them, and a thread has `least` elements.
 template <class Work>
-void for_each_block(const Parallel& parallel, std::int64_t rows, std::int64_t columns, std::int64_t width, std::int64_t least,
-                    const Work& work) {
+void for_each_block(const Parallel& parallel, std::int64_t rows, std::int64_t columns, std::int64_t width,
+                    std::int64_t least, const Work& work) {
   const auto each = [&](std::int64_t first, std::int64_t last) {
     while (first < last) {
       const std::int64_t block = first / rows;

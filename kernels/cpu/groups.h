@@ -72,20 +72,22 @@ struct NarrowGroups {
   // One row.
   void run(const Raw<T>* y, Raw<T>* out) {
     const int groups = block.count / width;
-    for_each_vector(y, [&](int at, const Values<F, 1>& tile, auto) __attribute__((always_inline)) {
-      Evaluation<Chain, T, 1> evaluation(block, at, tile);
-      store<F>(values + at, Before<Chain>::fold(evaluation).at[0][0]);
-    });
+    for_each_vector(
+        y, [&](int at, const Values<F, 1>& tile, auto) __attribute__((always_inline)) {
+          Evaluation<Chain, T, 1> evaluation(block, at, tile);
+          store<F>(values + at, Before<Chain>::fold(evaluation).at[0][0]);
+        });
     find_group_statistics(values, width, groups, tail.norm.eps, by_group[0], by_group[1]);
     spread(by_group[0], width, groups, mean);
     spread(by_group[1], width, groups, inverse_deviation);
-    for_each_vector(y, [&](int at, const Values<F, 1>& tile, auto count) __attribute__((always_inline)) {
-      const auto scale = load<F>(block.scale + at) * load<F>(inverse_deviation + at);
-      Evaluation<Chain, T, 1> before(block, at, tile);
-      const Values<F, 1> normed = before.normalise({{{load<F>(values + at)}}}, column(mean + at), scale);
-      Evaluation<Chain, T, 1> evaluation(block, at, tile, normed);
-      store_rows<T, 1>(out + at, 0, After<Chain>::fold(evaluation), count);
-    });
+    for_each_vector(
+        y, [&](int at, const Values<F, 1>& tile, auto count) __attribute__((always_inline)) {
+          const auto scale = load<F>(block.scale + at) * load<F>(inverse_deviation + at);
+          Evaluation<Chain, T, 1> before(block, at, tile);
+          const Values<F, 1> normed = before.normalise({{{load<F>(values + at)}}}, column(mean + at), scale);
+          Evaluation<Chain, T, 1> evaluation(block, at, tile, normed);
+          store_rows<T, 1>(out + at, 0, After<Chain>::fold(evaluation), count);
+        });
   }
 
   template <class Work>

@@ -30,7 +30,8 @@ inline constexpr int vector_bytes = 16;
 
 template <class E, int Count>
 struct PackOf {
-  typedef E type __attribute__((vector_size(Count * sizeof(E))));  // NOLINT(modernize-use-using): using takes no attribute
+  typedef E type
+      __attribute__((vector_size(Count * sizeof(E))));  // NOLINT(modernize-use-using): using takes no attribute
 };
 template <class E, int Count>
 using Pack = typename PackOf<E, Count>::type;
@@ -132,9 +133,7 @@ template <>
 struct Elements<BFloat16> {
   using Raw = std::uint16_t;
   using Compute = float;
-  static TAILOR_INLINE Lanes<float> widen(HalfWords raw) {
-    return bits_of<Lanes<float>>(extended(raw) << 16);
-  }
+  static TAILOR_INLINE Lanes<float> widen(HalfWords raw) { return bits_of<Lanes<float>>(extended(raw) << 16); }
   static TAILOR_INLINE HalfWords narrow(Lanes<float> value) {
     const Words bits = bits_of<Words>(value);
     const Words rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
@@ -160,8 +159,8 @@ struct Elements<Float16> {
   static TAILOR_INLINE Lanes<float> widen(HalfWords raw) {
     const Words half = extended(raw);
     const Words size = half & 0x7fff;
-    const Words shifted = (size << 13) + (112u << 23);                         // with float's bias
-    const Words special = shifted + (112u << 23);                              // infinity and NaN
+    const Words shifted = (size << 13) + (112u << 23);  // with float's bias
+    const Words special = shifted + (112u << 23);       // infinity and NaN
     const auto tiny = __builtin_convertvector(bits_of<Integers<float>>(size), Lanes<float>) * 0x1p-24f;  // subnormal
     Words bits = size >= 0x7c00 ? special : shifted;
     bits = size < 0x400 ? bits_of<Words>(tiny) : bits;

@@ -62,7 +62,7 @@ struct Exponential<double> {
   }
 };
 
-// 1 + e^-v
+// 1 + e^-v; of NaN anything, since its bits get into the exponent.
 template <bool Short, class F>
 TAILOR_INLINE Lanes<F> one_plus_exp_of_minus(Lanes<F> v) {
   using E = Exponential<F>;
@@ -79,13 +79,23 @@ TAILOR_INLINE Lanes<F> one_plus_exp_of_minus(Lanes<F> v) {
   return bits_of<Lanes<F>>(scaled) * F(2) + F(1);
 }
 
+// 1 / d, and NaN where v is.
+template <class V>
+TAILOR_INLINE V inverse_or_nan(V v, V d) {
+  return v == v ? 1 / d : v;
+}
+
 struct ExactMath {
   template <class V>
   static TAILOR_INLINE V divide(V a, V b) {
     return a / b;
   }
-  static TAILOR_INLINE Lanes<float> sigmoid(Lanes<float> v) { return 1.0f / one_plus_exp_of_minus<false, float>(v); }
-  static TAILOR_INLINE Lanes<double> sigmoid(Lanes<double> v) { return 1.0 / one_plus_exp_of_minus<false, double>(v); }
+  static TAILOR_INLINE Lanes<float> sigmoid(Lanes<float> v) {
+    return inverse_or_nan(v, one_plus_exp_of_minus<false, float>(v));
+  }
+  static TAILOR_INLINE Lanes<double> sigmoid(Lanes<double> v) {
+    return inverse_or_nan(v, one_plus_exp_of_minus<false, double>(v));
+  }
   static TAILOR_INLINE Lanes<float> swish(Lanes<float> v) { return v / one_plus_exp_of_minus<false, float>(v); }
   static TAILOR_INLINE Lanes<double> swish(Lanes<double> v) { return v / one_plus_exp_of_minus<false, double>(v); }
 };
@@ -93,7 +103,9 @@ struct ExactMath {
 // For 16-bit elements, which keep 11 bits of it.
 struct QuickMath {
   static TAILOR_INLINE Lanes<float> divide(Lanes<float> a, Lanes<float> b) { return a / b; }
-  static TAILOR_INLINE Lanes<float> sigmoid(Lanes<float> v) { return 1.0f / one_plus_exp_of_minus<true, float>(v); }
+  static TAILOR_INLINE Lanes<float> sigmoid(Lanes<float> v) {
+    return inverse_or_nan(v, one_plus_exp_of_minus<true, float>(v));
+  }
   static TAILOR_INLINE Lanes<float> swish(Lanes<float> v) { return v / one_plus_exp_of_minus<true, float>(v); }
 };
 

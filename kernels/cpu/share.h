@@ -21,7 +21,9 @@ constexpr TAILOR_INLINE Chunks chunks_of(std::int64_t rows) {
 }
 
 // The workspace for them, in bytes: three doubles a column for each chunk, and the result, two numbers a column.
-constexpr TAILOR_INLINE std::int64_t padded(std::int64_t columns) { return ceiling(columns, 16) * 16; }  // to whole vectors
+constexpr TAILOR_INLINE std::int64_t padded(std::int64_t columns) {
+  return ceiling(columns, 16) * 16;
+}  // to whole vectors
 constexpr TAILOR_INLINE std::int64_t statistics_bytes(const Tail& tail) {
   return (chunks_of(tail.rows).count * 3 + 2) * padded(tail.columns) * 8;
 }

@@ -6,7 +6,7 @@ import torch
 
 import cases
 from cases import B, C, CHAINS, K, N, OPS, draw
-from checks import Checks, Outcome, all_calls, calls_of, copied, describe, main
+from checks import TOLERANCE, Checks, Outcome, all_calls, calls_of, copied, describe, main
 
 
 class OpsTest(Checks):
@@ -40,12 +40,17 @@ class OpsTest(Checks):
         mine, theirs = actual.value, expected.value
         if actual.error or expected.error or mine.dtype == torch.float64 or not mine.is_floating_point():
             return False
-        if describe(mine) != describe(theirs) or not torch.equal(mine.isnan(), theirs.isnan()) \
-                or not torch.equal(mine.isinf(), theirs.isinf()):
+        if describe(mine) != describe(theirs):
             return False
         truth = op.eager(cases.in_double(copied(arguments)))
-        finite = theirs.isfinite()
-        mine, theirs = ((value.double() - truth)[finite].abs().max() for value in (mine, theirs))
+        judged = theirs.isfinite() | ~truth.isfinite()  # elsewhere eager has overflowed on its way
+        mine, theirs, truth = mine[judged].double(), theirs[judged].double(), truth[judged]
+        if not torch.equal(mine.isnan(), theirs.isnan()) or not torch.equal(mine.isinf(), theirs.isinf()):
+            return False
+        absolute, relative = TOLERANCE[actual.value.dtype]
+        if torch.allclose(mine, theirs, rtol=relative, atol=absolute, equal_nan=True):
+            return True
+        mine, theirs = ((value - truth)[truth.isfinite()].abs().max() for value in (mine, theirs))
         return bool(mine <= 1.5 * theirs)
 
     def each(self, ops=OPS):
@@ -175,8 +180,8 @@ class OpsTest(Checks):
             for name in op.tensors(arguments)[3:]:
                 if arguments[name].shape == lattice.shape and dtype.itemsize > 2:  # else rounding decides what overflows
                     value = lattice.to(dtype)
-                    if name == "norm_weight" and op.batch_norm:  # (x - mean) inf is infinite, x inf - mean inf may not be
-                        value = torch.where(value.isinf(), 1.0, value)
+                    if name == "norm_weight":  # (x - mean) · inf is infinite, x · inf - mean · inf may not be
+                        value = torch.where(value.abs() > 1e30, 1.0, value)
                     self.compare(op, {**arguments, name: value}, f"lattice in {name}, {dtype}, training {training}")
 
     def test_variance_zero(self):

@@ -48,8 +48,10 @@ template <class F, int Rows>
 TAILOR_INLINE F element(const PerRow<F, Rows>& rows, int row, int) {
   return rows.at[row];
 }
-TAILOR_INLINE float element(float value, int, int) { return value; }
-TAILOR_INLINE double element(double value, int, int) { return value; }
+template <class F>
+TAILOR_INLINE F element(const F& value, int, int) {  // a number
+  return value;
+}
 
 // op(a, b, ...) for each element of the tile `like`; the others are broadcast to it.
 template <class F, int Rows, int Width, class Op, class... Values>
@@ -72,7 +74,8 @@ TAILOR_INLINE auto combine(Op op, const Tile<F, Rows, Width>& left, const Right&
 template <class F, int Rows, int Width, class Op, class Left,
           class = std::enable_if_t<!std::is_same_v<Left, Tile<F, Rows, Width>>>>
 TAILOR_INLINE auto combine(Op op, const Left& left, const Tile<F, Rows, Width>& right) {
-  return map(right, [op](F r, F l) { return op(l, r); }, left);
+  return map(
+      right, [op](F r, F l) { return op(l, r); }, left);
 }
 
 // What every interpreter over tiles has in common. `Math` has the device's functions of one number, a product that
@@ -132,7 +135,8 @@ TAILOR_INLINE Tile<F, Rows, Width> normalise(const Tile<F, Rows, Width>& v, cons
 template <class F, int Rows, int Width, class Mean, class Scale>
 TAILOR_INLINE Tile<F, Rows, Width> normalise(const Tile<F, Rows, Width>& v, const Mean& mean, const Scale& scale,
                                              const Columns<F, Width>& weight, const Columns<F, Width>& bias) {
-  return map(v, [](F x, F m, F s, F w, F b) { return (x - m) * s * w + b; }, mean, scale, weight, bias);
+  return map(
+      v, [](F x, F m, F s, F w, F b) { return (x - m) * s * w + b; }, mean, scale, weight, bias);
 }
 
 }  // namespace tailor

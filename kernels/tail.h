@@ -58,8 +58,15 @@ struct TailGradient {
   void* workspace = nullptr;
 };
 
+// Lends the threads of the layer above: calls body(context, first, last) for pieces of [0, count), none much smaller than
+// `grain`, and returns when all are done.
+struct Parallel {
+  using Body = void (*)(std::int64_t first, std::int64_t last, void* context);
+  void (*run)(std::int64_t count, std::int64_t grain, Body body, void* context);
+};
+
 // The kernels of one chain on one kind of device. Those that run return null, or what went wrong; `stream` is the
-// device's current one.
+// device's current one, on the CPU a `const Parallel*`.
 struct TailKernels {
   const char* path;           // under which calls() counts them
   const char* backward_path;  // null where there is no backward

@@ -4,6 +4,9 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/stable/c/shim.h>
+
+#include <algorithm>
 
 #include "backward.h"
 #include "plain.h"
@@ -132,16 +135,28 @@ const char* take_batch_norm(const IValue* argument, Norm kind, Tensors& tensors,
   norm.batch_statistics = kind == Norm::as_called && argument[4].toBool();
   if (norm.batch_statistics) {
     if (tail.rows < 2) return "batch statistics need two rows";
-    // They are written while others read their own: where that is the same memory, the order is eager's.
-    for (const at::Tensor* other : {&taken.norm_weight, &taken.norm_bias})
-      if (shares_memory(mean, *other) || shares_memory(var, *other)) return "running statistics share memory with others";
-    if (shares_memory(mean, var)) return "running statistics share memory with others";
     norm.momentum = argument[5].toDouble();
   } else if (!mean.defined()) {
     return "there are no running statistics";
   }
   return take_eps(argument[kind == Norm::as_called ? 6 : 4].toDouble(), norm);
 }
+
+// Running statistics are written while others read their own: where that is the same memory, only eager knows the order.
+bool writes_what_it_reads(const TailTensors& taken) {
+  const auto shares = [&](const at::Tensor& other) {
+    return shares_memory(taken.running_mean, other) || shares_memory(taken.running_var, other);
+  };
+  return shares(taken.norm_weight) || shares(taken.norm_bias) || shares_memory(taken.running_mean, taken.running_var) ||
+         std::any_of(taken.vectors.begin(), taken.vectors.end(), shares);
+}
+
+// torch's own threads, through its C interface: at::parallel_for is a template that every user compiles with an OpenMP
+// of his own, which then has threads of its own.
+constexpr Parallel torch_threads{[](std::int64_t count, std::int64_t grain, Parallel::Body body, void* context) {
+  TORCH_CHECK(torch_parallel_for(0, count, grain, body, context) == 0,
+              "tailor: torch could not run a loop in parallel");
+}};
 
 const void* data_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }
 
@@ -161,7 +176,7 @@ void point_at(Tail& tail, const TailTensors& tensors) {
 }
 
 void* current_stream(c10::Device device) {
-  if (device.is_cpu()) return nullptr;
+  if (device.is_cpu()) return const_cast<Parallel*>(&torch_threads);
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
 }
 
@@ -231,6 +246,7 @@ const char* FastPath::prepare(const StepArguments* arguments, FastCall& call) {
     }
     if (why != nullptr) return why;
   }
+  if (tail.norm.batch_statistics && writes_what_it_reads(call.tensors)) return "running statistics are also an operand";
   call.wants_gradients = tensors.wants_gradients();
   if (call.wants_gradients) {
     if (kernels->backward == nullptr) return "gradients are wanted, and there is no backward kernel";

@@ -73,9 +73,9 @@ void before_execution(std::shared_ptr<torch::jit::Graph>& graph) noexcept {
   try {
     PassOptions options;
     options.method = "(executor)";
-    const auto copy = graph->copy();
+    const std::shared_ptr<torch::jit::Graph> copy = graph->copy();
     const PassResult result = run_pass(copy, options);
-    if (result.changed) replace_contents(*graph, *copy);
+    if (result.changed) graph = copy;
     log(result.sites);
   } catch (const std::exception& error) {
     TORCH_WARN_ONCE("Tailor left a graph of the executor alone: ", error.what());

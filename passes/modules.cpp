@@ -98,7 +98,7 @@ std::vector<Site> fuse_function(Function& function, const PassOptions& options) 
   if (!graph_function) return {};
   const auto graph = inlined_copy(*graph_function);
   const PassResult result = run_pass(graph, options);
-  if (result.changed) replace_contents(*graph_function->graph(), *graph);
+  if (result.changed) set_graph(*graph_function, graph);
   return result.sites;
 }
 

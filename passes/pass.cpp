@@ -180,16 +180,6 @@ PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& opti
   return result;
 }
 
-void replace_contents(Graph& original, Graph& with) {
-  Block* block = original.block();
-  while (!block->outputs().empty()) block->eraseOutput(block->outputs().size() - 1);
-  for (auto node = block->nodes().rbegin(); node != block->nodes().rend(); ++node) node.destroyCurrent();
-  while (!block->inputs().empty()) block->eraseInput(block->inputs().size() - 1);
-  block->cloneFrom(with.block(), [](Value* value) -> Value* {
-    TORCH_INTERNAL_ASSERT(false, "a value from outside the graph: ", value->debugName());
-  });
-}
-
 std::shared_ptr<Graph> forked_graph(const Node* node) {
   const bool runs_graph = node->kind() == c10::prim::fork || node->kind() == c10::prim::awaitable;
   return runs_graph && node->hasAttribute(c10::attr::Subgraph) ? node->g(c10::attr::Subgraph) : nullptr;

@@ -222,22 +222,6 @@ TEST(Result, SaysWhetherAnythingChanged) {
   EXPECT_TRUE(run_pass(graph_of(net("f = fork(self.mul_part, x); return torch.wait(f)\n")), {}).changed);
 }
 
-// A graph that others hold becomes like its rewritten copy.
-TEST(Result, TakesTheOriginalsPlace) {
-  const char* bodies[] = {
-      "return self.bn(self.linear(x) * self.scale)",
-      "h = x\nfor i in range(3):\n    if i > 1:\n        h = self.batch_norm(h[:, :5] @ self.w.t() * "
-      "self.scale)\nreturn h, x"};
-  for (const char* body : bodies) {
-    const auto original = graph_of(net(body));
-    const auto copy = original->copy();
-    run_pass(copy, {});
-    replace_contents(*original, *copy);
-    original->lint();
-    EXPECT_EQ(text(original), text(copy));
-  }
-}
-
 TEST(Options, Specimens) {
   const Module module = net("return self.bn(self.linear(x) * self.scale)");
   const auto graph = graph_of(module);

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "graph.h"
 #include "modules.h"
 
 namespace tailor {
@@ -73,7 +74,7 @@ void before_execution(std::shared_ptr<torch::jit::Graph>& graph) noexcept {
   try {
     PassOptions options;
     options.method = "(executor)";
-    const std::shared_ptr<torch::jit::Graph> copy = graph->copy();
+    const auto copy = copy_of(*graph);
     const PassResult result = run_pass(copy, options);
     if (result.changed) graph = copy;
     log(result.sites);

@@ -2,6 +2,9 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 
+#include <functional>
+#include <unordered_map>
+
 namespace tailor {
 namespace {
 
@@ -53,6 +56,30 @@ std::optional<c10::IValue> constant(const Value* value) {
 }
 
 }  // namespace
+
+std::shared_ptr<Graph> copy_of(Graph& graph) {
+  constexpr int most_readers = 64;
+  struct Copy {
+    Value* value;
+    int readers = 0;
+  };
+  std::unordered_map<const Value*, Copy> copies;
+  auto result = std::make_shared<Graph>();
+  const auto append = [&](Node* node, const auto& copy) { return result->appendNode(result->createClone(node, copy)); };
+  const std::function<Value*(Value*)> copy = [&](Value* value) {
+    Copy& found = copies.at(value);
+    if (value->node()->kind() == c10::prim::Constant && ++found.readers > most_readers)
+      found = {append(value->node(), copy)->output(), 1};
+    return found.value;
+  };
+  for (Value* input : graph.inputs()) copies[input] = {result->addInput()->copyMetadata(input)};
+  for (Node* node : graph.nodes()) {
+    Node* clone = append(node, copy);
+    for (std::size_t i = 0; i < node->outputs().size(); ++i) copies[node->output(i)] = {clone->outputs()[i]};
+  }
+  for (Value* output : graph.outputs()) result->registerOutput(copy(output));
+  return result;
+}
 
 bool is_shape_reader(const Node* node) {
   return is_aten(node, "dim") || is_aten(node, "numel") || is_aten(node, "len") || is_aten(node, "size");

@@ -2,6 +2,7 @@
 #pragma once
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,10 @@ using torch::jit::Block;
 using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
+
+// A copy in which no constant has many readers: torch takes a reader off a value by looking through all that it has, so that
+// taking nodes away, thousands of which share a `1`, would cost time that grows with the square of the graph.
+std::shared_ptr<Graph> copy_of(Graph& graph);
 
 // The value itself, where `value` is what prim::profile passes on of it. The executor's graphs have one at every turn.
 Value* seen(Value* value);

@@ -17,7 +17,7 @@ using torch::jit::GraphFunction;
 using torch::jit::Module;
 
 std::shared_ptr<Graph> inlined_copy(const GraphFunction& function) {
-  auto graph = function.graph()->copy();
+  auto graph = copy_of(*function.graph());
   torch::jit::Inline(*graph);
   return graph;
 }

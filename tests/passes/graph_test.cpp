@@ -16,6 +16,36 @@ torch::jit::Node* find(const std::shared_ptr<Graph>& graph, const std::string& k
   throw std::logic_error("no " + kind);
 }
 
+TEST(Copy, IsTheSameGraph) {
+  const auto graph = graph_of(net("h = x\nfor i in range(3):\n    if i > 1:\n        h = h * self.scale + 1\nreturn h, x"));
+  EXPECT_EQ(text(copy_of(*graph)), text(graph));
+}
+
+// A shared constant comes in as many copies as its readers need, each before those who read it.
+TEST(Copy, NoConstantHasManyReaders) {
+  std::string code = "graph(%x.0 : Tensor, %c : bool):\n  %one : int = prim::Constant[value=1]()\n";
+  for (int i = 0; i < 200; ++i) {
+    const std::string from = "%x." + std::to_string(i);
+    const std::string to = "%x." + std::to_string(i + 1);
+    code += "  " + to + " : Tensor = prim::If(%c)\n    block0():\n      %y." + std::to_string(i) +
+            " : Tensor = aten::add(" + from + ", %one, %one)\n      -> (%y." + std::to_string(i) +
+            ")\n    block1():\n      -> (" + from + ")\n";
+  }
+  const auto graph = parse(code + "  return (%x.200)");
+  const auto copy = copy_of(*graph);
+  copy->lint();
+  std::size_t uses = 0;
+  std::size_t constants = 0;
+  for (const torch::jit::Node* node : copy->nodes()) {
+    if (node->kind() != c10::prim::Constant) continue;
+    ++constants;
+    uses += node->output()->uses().size();
+    EXPECT_LE(node->output()->uses().size(), 64u);
+  }
+  EXPECT_EQ(uses, 400u);
+  EXPECT_EQ(constants, 7u);
+}
+
 TEST(Readers, LookThroughProfiles) {
   const auto graph = parse(R"(graph(%x : Tensor):
   %a : Tensor = prim::profile(%x)

@@ -154,7 +154,7 @@ void Surroundings::read(Block* block) {
     const std::size_t index = row.nodes.size();
     if (enters_autocast(node)) ++autocast_depth_;
     if (leaves_autocast(node)) --autocast_depth_;
-    places_[node] = {block, index, autocast_depth_ > 0};
+    if (node->kind().is_aten()) places_[node] = {index, autocast_depth_ > 0};
     row.nodes.push_back(node);
     row.noticeable.push_back(row.noticeable.back() + is_noticeable(node));
     const auto note = [&](Node* inner) {

@@ -17,7 +17,8 @@ torch::jit::Node* find(const std::shared_ptr<Graph>& graph, const std::string& k
 }
 
 TEST(Copy, IsTheSameGraph) {
-  const auto graph = graph_of(net("h = x\nfor i in range(3):\n    if i > 1:\n        h = h * self.scale + 1\nreturn h, x"));
+  const auto graph =
+      graph_of(net("h = x\nfor i in range(3):\n    if i > 1:\n        h = h * self.scale + 1\nreturn h, x"));
   EXPECT_EQ(text(copy_of(*graph)), text(graph));
 }
 

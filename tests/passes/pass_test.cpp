@@ -186,6 +186,44 @@ TEST(Ir, TracedAddmm) {
   return (%r, %t))");
 }
 
+// After a tensor was written to, its readers read what the last write before them returned.
+TEST(Ir, ReadersFollowInPlaceWrites) {
+  const auto graph = parse(std::string(head) + R"(
+  %y : Tensor = aten::linear(%x, %w, %b)
+  %c : bool = aten::is_floating_point(%x)
+  %a : Tensor = aten::relu(%x)
+  %a.1 : Tensor = aten::mul_(%a, %s)
+  %d : Tensor = aten::relu(%a)
+  %a.2 : Tensor = aten::mul_(%a.1, %s)
+  %e : Tensor = prim::If(%c)
+    block0():
+      %a.3 : Tensor = aten::mul_(%a, %s)
+      %f : Tensor = aten::relu(%a.1)
+      -> (%f)
+    block1():
+      -> (%a)
+  %a.4 : Tensor = aten::mul_(%a, %s)
+  return (%y, %d, %e, %a, %a.1))");
+  fuse_graph(graph);
+  const auto wanted = parse(std::string(head) + R"(
+  %y : Tensor = aten::linear(%x, %w, %b)
+  %c : bool = aten::is_floating_point(%x)
+  %a : Tensor = aten::relu(%x)
+  %a.1 : Tensor = aten::mul_(%a, %s)
+  %d : Tensor = aten::relu(%a.1)
+  %a.2 : Tensor = aten::mul_(%a.1, %s)
+  %e : Tensor = prim::If(%c)
+    block0():
+      %a.3 : Tensor = aten::mul_(%a.2, %s)
+      %f : Tensor = aten::relu(%a.3)
+      -> (%f)
+    block1():
+      -> (%a.2)
+  %a.4 : Tensor = aten::mul_(%a.2, %s)
+  return (%y, %d, %e, %a.4, %a.4))");
+  EXPECT_EQ(text(graph), text(wanted));
+}
+
 TEST(Ir, DeadReadersStayReaders) {
   const auto graph = parse(std::string(head) + R"(
   %y : Tensor = aten::linear(%x, %w, %b)
@@ -273,11 +311,12 @@ TEST(SourceLines, OfErrors) {
   }
 }
 
-// `count` chains, with what a norm's module puts between their parts.
+// `count` chains, with what a norm's module puts between their parts and a write to a tensor that all share.
 double seconds_for(int count) {
-  std::string body = "h = x";
-  for (int i = 0; i < count; ++i) body += "; h = self.bn(torch.linear(h, self.square) * self.scale); h = torch.relu(h)";
-  const auto graph = graph_of(net(body + "; return h"));
+  std::string body = "h = x; written = torch.relu(x)";
+  for (int i = 0; i < count; ++i)
+    body += "; h = self.bn(torch.linear(h, self.square) * self.scale); h = torch.relu(h); written.add_(1.0)";
+  const auto graph = graph_of(net(body + "; return h, written"));
   const auto begin = std::chrono::steady_clock::now();
   const auto sites = run_pass(graph, {}).sites;
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;

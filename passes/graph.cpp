@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 
+#include <algorithm>
 #include <functional>
 #include <unordered_map>
 
@@ -49,6 +50,39 @@ Frames frames_of(const Node* node) {
     break;
   }
   return frames;
+}
+
+// What a user would call a node for which the language has no name, without an article; empty for all others.
+std::string_view plain_words(const Node* node) {
+  static const std::unordered_map<c10::Symbol, std::string_view> words = {
+      {c10::prim::TupleConstruct, "tuple"},
+      {c10::prim::TupleUnpack, "unpacking of a tuple"},
+      {c10::prim::TupleIndex, "index into a tuple"},
+      {c10::prim::ListConstruct, "list"},
+      {c10::prim::ListUnpack, "unpacking of a list"},
+      {c10::prim::DictConstruct, "dict"},
+      {c10::prim::CreateObject, "new object"},
+      {c10::prim::GetAttr, "attribute"},
+      {c10::prim::SetAttr, "assignment to an attribute"},
+      {c10::prim::Constant, "constant"},
+      {c10::prim::If, "`if`"},
+      {c10::prim::Loop, "loop"},
+      {c10::prim::Enter, "the beginning of a `with` block"},
+      {c10::prim::Exit, "the end of a `with` block"},
+      {c10::prim::RaiseException, "`raise`"},
+      {c10::prim::PythonOp, "call of a Python function"},
+      {c10::prim::CallFunction, "call of a function"},
+      {c10::prim::CallMethod, "call of a method"},
+  };
+  const auto found = words.find(node->kind());
+  return found == words.end() ? std::string_view() : found->second;
+}
+
+std::string article(std::string_view noun, bool definite) {
+  if (noun.starts_with("the ")) return "";
+  if (definite) return "the ";
+  const char first = noun[noun[0] == '`' ? 1 : 0];
+  return std::string_view("aeiou").find(first) != std::string_view::npos ? "an " : "a ";
 }
 
 std::optional<c10::IValue> constant(const Value* value) {
@@ -170,15 +204,28 @@ void take_user_line(Node* node, const Node* from) {
   if (stack) node->setCallStack(stack);
 }
 
+bool is_result(const Node* node) {
+  if (node->kind() == c10::prim::Return) return true;
+  if (node->kind() != c10::prim::TupleConstruct) return false;
+  const auto& uses = node->output()->uses();
+  return !uses.empty() &&
+         std::all_of(uses.begin(), uses.end(), [](const auto& use) { return use.user->kind() == c10::prim::Return; });
+}
+
 std::string describe(const Node* node) {
-  if (node->kind() == c10::prim::Return)
+  if (is_result(node))
     return node->owningBlock() == node->owningGraph()->block() ? "the method's result"
                                                                : "the result of a branch or loop";
   // What guards a chain that is fused already stands for the chain's first part.
   if ((is_tailor(node, "check") || is_tailor(node, "unwritten")) && node->outputs()[0]->hasUses())
     return describe(node->outputs()[0]->uses()[0].user);
-  std::string text = "`" + std::string(node->kind().toUnqualString()) + "`";
   const std::string line = source_line(node);
+  const std::string_view plain = plain_words(node);
+  std::string text;
+  if (plain.empty())
+    text = "`" + std::string(node->kind().toUnqualString()) + "`";
+  else
+    text = article(plain, !line.empty()) + std::string(plain);
   return line.empty() ? text : text + " in " + line;
 }
 

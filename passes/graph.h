@@ -47,7 +47,10 @@ std::string source_line(const Node* node);
 // Lets errors of `node` point to the user's line of `from`, also after the file was saved, which forgets inlined frames.
 void take_user_line(Node* node, const Node* from);
 
-// What a person would call the node: "`mul` in net.py:31".
+// Whether the node returns what it reads from the method, a branch or a loop, alone or in a tuple.
+bool is_result(const Node* node);
+
+// What a person would call the node: "`mul` in net.py:31", "the loop in net.py:31".
 std::string describe(const Node* node);
 
 // The path of an attribute from the graph's first input: "gemm.weight"; empty for anything else.

@@ -164,7 +164,7 @@ class Search {
     if (all.empty()) return "nothing reads its result";
     std::stable_partition(all.begin(), all.end(), [](const Node* reader) { return !is_shape_reader(reader); });
     for (const Node* reader : all)
-      if (reader->kind() == c10::prim::Return) return "its result is " + describe(reader);
+      if (is_result(reader)) return "its result is " + describe(reader);
     return "its result goes to " + describe(all.front()) + ", with which no rule begins";
   }
 

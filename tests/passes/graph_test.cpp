@@ -123,6 +123,20 @@ TEST(SourceLine, NoneInParsedIr) {
   EXPECT_EQ(describe(find(graph, "aten::relu")), "`relu`");
 }
 
+// No user has written a ListConstruct.
+TEST(Describe, InTheUsersWords) {
+  const auto graph = graph_of(
+      net("l = [x, x]\nif self.training:\n    x = x + 1.0\nfor i in range(2):\n    x = x + 1.0\nreturn x, l[0]"));
+  EXPECT_EQ(describe(find(graph, "prim::If")), "the `if` in net.py:3");
+  EXPECT_EQ(describe(find(graph, "prim::Loop")), "the loop in net.py:5");
+  EXPECT_EQ(describe(find(graph, "prim::ListConstruct")), "a list");  // torch keeps no line of it
+  EXPECT_EQ(describe(graph->return_node()->input(0)->node()), "the method's result");
+  const auto mode =
+      parse("graph(%m : Any):\n  %e : Any = prim::Enter(%m)\n  %o : Any = prim::Exit(%m, %m, %m, %m)\n  return ()");
+  EXPECT_EQ(describe(find(mode, "prim::Enter")), "the beginning of a `with` block");
+  EXPECT_EQ(describe(find(mode, "prim::Exit")), "the end of a `with` block");
+}
+
 TEST(ForEachBlock, ItselfFirst) {
   const auto graph = graph_of(net("for i in range(2):\n    if self.training:\n        x = x + 1.0\nreturn x"));
   std::vector<torch::jit::Block*> blocks;

@@ -110,12 +110,12 @@ const Several structures[] = {
      "h = torch.linear(x, self.w)\nfor i in range(3):\n    h = self.bn(torch.linear(h, self.square) * "
      "self.scale)\nreturn "
      "h",
-     {"its result goes to `Loop` in net.py:3, with which no rule begins", ""}},
+     {"its result goes to the loop in net.py:3, with which no rule begins", ""}},
     {"LoopInBranchInLoop",
      "h = x @ self.w.t()\nfor i in range(2):\n    if i > 0:\n        for k in range(2):\n            h = "
      "self.group_norm("
      "self.swish(torch.linear(h, self.square) + self.scale))\nreturn h",
-     {"its result goes to `Loop` in net.py:3, with which no rule begins", ""}},
+     {"its result goes to the loop in net.py:3, with which no rule begins", ""}},
     {"AllSixRules",
      "a = self.bn(self.linear(x) * self.scale); y = torch.linear(a, self.square); b = torch.sigmoid(y) * self.factor + "
      "y; "

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <sstream>
 #include <unordered_map>
 
 namespace tailor {
@@ -29,6 +30,24 @@ bool is_users(const SourceRange& range) {
   if (!place) return false;
   const std::string& file = std::get<0>(*place);
   return file.find("torch/nn/") == std::string::npos && !is_made_up(range);
+}
+
+std::string short_name(const std::string& file) { return file.substr(file.find_last_of('/') + 1); }
+
+// A tracer writes down the stack of Python as if it were the source: "/home/me/net.py(30): forward", innermost first.
+// Returns the user's line in it, empty where there is none before the call of the tracer.
+std::string traced_line(const SourceRange& range) {
+  std::istringstream stack(range.text().str());
+  for (std::string frame; std::getline(stack, frame);) {
+    const auto end = frame.find("): ");
+    const auto begin = frame.rfind('(', end);
+    if (end == std::string::npos || begin == std::string::npos) break;
+    const std::string file = frame.substr(0, begin);
+    if (file.find("torch/jit/") != std::string::npos) break;
+    if (file.find("torch/nn/") == std::string::npos)
+      return short_name(file) + ":" + frame.substr(begin + 1, end - begin - 1);
+  }
+  return "";
 }
 
 // The frames through which the node was inlined, outermost first, itself last; and which of them is the user's own line.
@@ -188,7 +207,9 @@ std::string source_line(const Node* node) {
   if (!place) return "";
   const auto& [file, line, column] = *place;
   if (file.empty() || file[0] == '<') return "";  // a loaded trace
-  return file.substr(file.find_last_of('/') + 1) + ":" + std::to_string(line);
+  if (!is_users(range))
+    if (std::string traced = traced_line(original(range)); !traced.empty()) return traced;
+  return short_name(file) + ":" + std::to_string(line);
 }
 
 void take_user_line(Node* node, const Node* from) {

@@ -137,6 +137,21 @@ TEST(Describe, InTheUsersWords) {
   EXPECT_EQ(describe(find(mode, "prim::Exit")), "the end of a `with` block");
 }
 
+// A tracer keeps the whole stack of Python; in it stands who called the module.
+TEST(SourceLine, OfATrace) {
+  const auto graph = parse("graph(%x : Tensor):\n  %y : Tensor = aten::relu(%x)\n  return (%y)");
+  torch::jit::Node* relu = find(graph, "aten::relu");
+  const auto trace = [&](const std::string& stack) {
+    const auto source = std::make_shared<torch::jit::Source>(stack, "/lib/torch/nn/functional.py", 17);
+    relu->setSourceRange(torch::jit::SourceRange(source, 0, stack.size()));
+    return source_line(relu);
+  };
+  const std::string inner = "/lib/torch/nn/functional.py(17): relu\n/lib/torch/nn/modules/module.py(9): _call_impl\n";
+  EXPECT_EQ(trace(inner + "/home/me/net.py(30): forward\n/home/me/train.py(4): <module>\n"), "net.py:30");
+  EXPECT_EQ(trace(inner + "/lib/torch/jit/_trace.py(1): trace\n/home/me/train.py(4): <module>\n"), "functional.py:17");
+  EXPECT_EQ(trace("torch.relu(x)"), "functional.py:17");
+}
+
 TEST(ForEachBlock, ItselfFirst) {
   const auto graph = graph_of(net("for i in range(2):\n    if self.training:\n        x = x + 1.0\nreturn x"));
   std::vector<torch::jit::Block*> blocks;

@@ -49,15 +49,15 @@ def figure(points: list) -> str:
     each = sorted(point["seconds"] / point["nodes"] for point in points)[len(points) // 2]
     ends = [max(10, bottom / each), min(2e5, top / each)]
     line(at(ends[0], ends[0] * each), at(ends[1], ends[1] * each), 'stroke="#9aa5b1" stroke-dasharray="5 4"')
-    x, y = at(math.sqrt(ends[0] * ends[1]) * 3, math.sqrt(ends[0] * ends[1]) * 3 * each)
-    text(x + 14, y + 22, f"{each * 1e6:.0f} µs a node", "start", ' fill="#66727f"')
-    for key, color, words, shift in (("copy_seconds", "#66727f", "torch copies the graph", (-12, 30)),
+    x, y = at(ends[0], ends[0] * each)
+    text(x + 6, y - 22, f"{each * 1e6:.0f} µs a node", "start", ' fill="#66727f"')
+    for key, color, words, shift in (("copy_seconds", "#66727f", "torch copies the graph", (84, 24)),
                                      ("seconds", "#0b7a6b", "the pass", (-40, -16))):
         places = [at(point["nodes"], point[key]) for point in points]
         route = " L".join("%.1f %.1f" % place for place in places)
         parts.append(f'<path d="M{route}" fill="none" stroke="{color}" stroke-width="2"/>')
         parts.extend(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{color}"/>' for x, y in places)
-        x, y = places[-3]
+        x, y = places[len(places) // 2]
         text(x + shift[0], y + shift[1], words, "middle", f' fill="{color}"')
     text(LEFT + (WIDTH - LEFT - RIGHT) / 2, HEIGHT - 14, "nodes of the graph before the pass")
     return "\n".join(parts + ["</svg>", ""])

@@ -250,8 +250,11 @@ class Matcher {
         } else if (is_shape_reader(reader) && part.done >= 0) {
           match_.shape_readers.push_back({reader, value});
         } else {
-          return fail("the result of " + describe(part.node) + " is also " + (is_result(reader) ? "" : "read by ") +
-                      describe(reader));
+          const bool from_inside = reader->owningBlock() != reader->owningGraph()->block();
+          const std::string how = is_result(reader)
+                                      ? std::string("returned") + (from_inside ? " from a branch or loop" : "")
+                                      : "read by " + describe(reader);
+          return fail("the result of " + describe(part.node) + " is also " + how);
         }
       }
     }

@@ -78,8 +78,8 @@ TAILOR_INLINE auto combine(Op op, const Left& left, const Tile<F, Rows, Width>& 
       right, [op](F r, F l) { return op(l, r); }, left);
 }
 
-// What every interpreter over tiles has in common. `Math` has the device's functions of one number, a product that
-// is rounded, and how it divides many by the same number: Math::divisor(d)(x).
+// What every interpreter over tiles has in common. `Math` has the device's functions of one number, and how it
+// divides many by the same number: Math::divisor(d)(x).
 template <class Math>
 struct Arithmetic {
   template <class A, class B>
@@ -88,7 +88,7 @@ struct Arithmetic {
   }
   template <class A, class B>
   TAILOR_INLINE auto mul(const A& a, const B& b) {
-    return combine([](auto x, auto y) { return Math::multiply(x, y); }, a, b);
+    return combine([](auto x, auto y) { return x * y; }, a, b);
   }
   template <class A, class B>
   TAILOR_INLINE auto div(const A& a, const B& b) {
@@ -98,6 +98,12 @@ struct Arithmetic {
     } else {
       return combine([](auto x, auto y) { return x / y; }, a, b);
     }
+  }
+  // What a norm reads. The compiler contracts `a * b - mean` into one instruction that does not round the product; but the
+  // mean was taken of rounded ones, and where all values of a column are equal the difference has to be zero.
+  template <class A>
+  TAILOR_INLINE A rounded(const A& a) {
+    return map(a, [](auto x) { return Math::rounded(x); });
   }
   template <class A>
   TAILOR_INLINE A sigmoid(const A& a) {

@@ -170,13 +170,15 @@ struct Taped {
     return tape::Swish<decltype(value), A>{value, sigmoid, a};
   }
   template <class A>
-  TAILOR_INLINE auto batch_norm(const A& a) {
+  TAILOR_INLINE auto batch_norm(A a) {
+    a.value = base.rounded(a.value);
     auto found = base.found_by_batch_norm(a.value);
     auto value = base.norm(a.value, found);
     return tape::BatchNorm<decltype(value), A, decltype(found)>{value, a, found};
   }
   template <class A>
-  TAILOR_INLINE auto group_norm(const A& a) {
+  TAILOR_INLINE auto group_norm(A a) {
+    a.value = base.rounded(a.value);
     auto found = base.found_by_group_norm(a.value);
     auto value = base.norm(a.value, found);
     return tape::GroupNorm<decltype(value), A, decltype(found)>{value, a, found};

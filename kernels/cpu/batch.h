@@ -65,7 +65,7 @@ struct Gathering {
   void take(const Raw<T>* y) {
     const auto gather = [&](int at, const Values<F, Rows>& tile) __attribute__((always_inline)) {
       Evaluation<Chain, T, Rows> evaluation(block, at, tile);
-      const Values<F, Rows> v = Before<Chain>::fold(evaluation);
+      const Values<F, Rows> v = evaluation.before_norm();
       // Times a power of two; scaled first, the sum of large numbers stays in range.
       const Lanes<F> m = sum_of_rows<0, Rows, F>(map(
           v, [](auto x, F part) { return x * part; }, F(1) / Rows));

@@ -125,8 +125,10 @@ struct Evaluation : Arithmetic<typename MathOf<T>::type> {
   TAILOR_INLINE Lanes<F> scalar(S) {
     return all(block.scalars[position_of<Chain, S>]);
   }
+  // What the norm reads.
+  TAILOR_INLINE Value before_norm() { return this->rounded(Before<Chain>::fold(*this)); }
   TAILOR_INLINE Value batch_norm(const Value& v) {
-    return normalise(v, column(block.mean + at), column(block.scale + at));
+    return normalise(this->rounded(v), column(block.mean + at), column(block.scale + at));
   }
   template <class Mean, class Scale>
   TAILOR_INLINE Value normalise(const Value& v, const Mean& mean, const Scale& scale) {

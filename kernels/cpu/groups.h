@@ -75,7 +75,7 @@ struct NarrowGroups {
     for_each_vector(
         y, [&](int at, const Values<F, 1>& tile, auto) __attribute__((always_inline)) {
           Evaluation<Chain, T, 1> evaluation(block, at, tile);
-          store<F>(values + at, Before<Chain>::fold(evaluation).at[0][0]);
+          store<F>(values + at, evaluation.before_norm().at[0][0]);
         });
     find_group_statistics(values, width, groups, tail.norm.eps, by_group[0], by_group[1]);
     spread(by_group[0], width, groups, mean);
@@ -133,7 +133,7 @@ struct WideGroups {
     F inverse_deviation[most_rows];
     for_each_vector(y, rows, [&](int row, const auto& block, std::int64_t, int at, const auto& tile, auto count) {
       Evaluation<Chain, T, 1> evaluation(block, at, tile);
-      sums[row] += only<F>(Before<Chain>::fold(evaluation).at[0][0] * down, count);
+      sums[row] += only<F>(evaluation.before_norm().at[0][0] * down, count);
     });
     for (int row = 0; row < rows; ++row) {
       mean[row] = sum<F>(sums[row]) / part;
@@ -141,7 +141,7 @@ struct WideGroups {
     }
     for_each_vector(y, rows, [&](int row, const auto& block, std::int64_t, int at, const auto& tile, auto count) {
       Evaluation<Chain, T, 1> evaluation(block, at, tile);
-      const Lanes<F> off = Before<Chain>::fold(evaluation).at[0][0] - mean[row];
+      const Lanes<F> off = evaluation.before_norm().at[0][0] - mean[row];
       sums[row] += only<F>(off * off, count);
     });
     for (int row = 0; row < rows; ++row)
@@ -150,7 +150,7 @@ struct WideGroups {
     for_each_vector(y, rows, [&](int row, const auto& block, std::int64_t begin, int at, const auto& tile, auto count) {
       Evaluation<Chain, T, 1> before(block, at, tile);
       const auto scale = load<F>(block.scale + at) * inverse_deviation[row];
-      const Values<F, 1> normed = before.normalise(Before<Chain>::fold(before), all(mean[row]), scale);
+      const Values<F, 1> normed = before.normalise(before.before_norm(), all(mean[row]), scale);
       Evaluation<Chain, T, 1> evaluation(block, at, tile, normed);
       store_rows<T, 1>(out + row * tail.columns + begin + at, 0, After<Chain>::fold(evaluation), count);
     });

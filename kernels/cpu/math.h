@@ -85,17 +85,16 @@ TAILOR_INLINE V inverse_or_nan(V v, V d) {
   return v == v ? 1 / d : v;
 }
 
-// A product that is rounded before it goes on: contracted with the subtraction of a mean that was taken of rounded
-// products, it would leave a rest where all values of a column are equal.
+// A value that the compiler may not take apart.
 template <class V>
-TAILOR_INLINE V rounded_product(V a, V b) {
-  return __builtin_assoc_barrier(a * b);
+TAILOR_INLINE V rounded_value(V v) {
+  return __builtin_assoc_barrier(v);
 }
 
 struct ExactMath {
   template <class V>
-  static TAILOR_INLINE V multiply(V a, V b) {
-    return rounded_product(a, b);
+  static TAILOR_INLINE V rounded(V v) {
+    return rounded_value(v);
   }
   static TAILOR_INLINE Lanes<float> sigmoid(Lanes<float> v) {
     return inverse_or_nan(v, one_plus_exp_of_minus<false, float>(v));
@@ -109,7 +108,7 @@ struct ExactMath {
 
 // For 16-bit elements, which keep 11 bits of it.
 struct QuickMath {
-  static TAILOR_INLINE Lanes<float> multiply(Lanes<float> a, Lanes<float> b) { return rounded_product(a, b); }
+  static TAILOR_INLINE Lanes<float> rounded(Lanes<float> v) { return rounded_value(v); }
   static TAILOR_INLINE Lanes<float> sigmoid(Lanes<float> v) {
     return inverse_or_nan(v, one_plus_exp_of_minus<true, float>(v));
   }

@@ -56,34 +56,39 @@ __device__ __forceinline__ float scale_of(float var, float eps, float factor) {
 }
 __device__ __forceinline__ double scale_of(double var, double eps, double factor) { return factor / sqrt(var + eps); }
 
-// A product that is rounded before it goes on. The compiler would contract `a * b - mean` into one instruction, whose
-// product is not that of which the mean was taken: where all values of a column are equal, the difference would not be 0.
-__device__ __forceinline__ float rounded_product(float a, float b) { return __fmul_rn(a, b); }
-__device__ __forceinline__ double rounded_product(double a, double b) { return __dmul_rn(a, b); }
+// A value that the compiler may not take apart.
+__device__ __forceinline__ float rounded_value(float value) {
+  asm("" : "+f"(value));
+  return value;
+}
+__device__ __forceinline__ double rounded_value(double value) {
+  asm("" : "+d"(value));
+  return value;
+}
 
 // Division by a number, as eager does it on the GPU: a multiplication.
 template <class F>
 struct ByReciprocal {
   F reciprocal;
-  __device__ __forceinline__ F operator()(F value) const { return rounded_product(value, reciprocal); }
+  __device__ __forceinline__ F operator()(F value) const { return value * reciprocal; }
 };
 
 // For 16-bit elements, which keep 11 bits of it: right to 20 bits.
 struct QuickMath {
-  static __device__ __forceinline__ float multiply(float a, float b) { return rounded_product(a, b); }
+  static __device__ __forceinline__ float rounded(float v) { return rounded_value(v); }
   static __device__ __forceinline__ auto divisor(float d) { return ByReciprocal<float>{1 / d}; }
   static __device__ __forceinline__ float sigmoid(float v) {
     return quick_reciprocal(1.0f + quick_exp2(v * -1.4426950408889634f));
   }
-  static __device__ __forceinline__ float swish(float v) { return rounded_product(v, sigmoid(v)); }
+  static __device__ __forceinline__ float swish(float v) { return v * sigmoid(v); }
   static __device__ __forceinline__ float inverse_deviation(float var, float eps) { return quick_inverse_root(var + eps); }
 };
 
 // For float32 and float64: to the last bit or two, as eager's.
 struct ExactMath {
   template <class F>
-  static __device__ __forceinline__ F multiply(F a, F b) {
-    return rounded_product(a, b);
+  static __device__ __forceinline__ F rounded(F v) {
+    return rounded_value(v);
   }
   template <class F>
   static __device__ __forceinline__ auto divisor(F d) {
@@ -96,7 +101,7 @@ struct ExactMath {
     return v < -87.0f ? 0.0f : right;  // there one_plus leaves the range of quick_reciprocal, and the result is 1e-38
   }
   static __device__ __forceinline__ double sigmoid(double v) { return 1.0 / (1.0 + exp(-v)); }
-  static __device__ __forceinline__ float swish(float v) { return rounded_product(v, sigmoid(v)); }
+  static __device__ __forceinline__ float swish(float v) { return v * sigmoid(v); }
   static __device__ __forceinline__ double swish(double v) { return v / (1.0 + exp(-v)); }
   template <class F>
   static __device__ __forceinline__ F inverse_deviation(F var, F eps) {

@@ -48,10 +48,12 @@ struct Forward : Arithmetic<typename MathOf<T>::type> {
   __device__ __forceinline__ F scalar(S s) {
     return columns.operands.scalar(s);
   }
-  __device__ __forceinline__ Value batch_norm(const Value& v) {
+  __device__ __forceinline__ Value batch_norm(const Value& a) {
+    const Value v = this->rounded(a);
     return normalise(v, columns.statistics.mean, columns.statistics.scale, columns.statistics.bias);
   }
-  __device__ __forceinline__ Value group_norm(const Value& v) {
+  __device__ __forceinline__ Value group_norm(const Value& a) {
+    const Value v = this->rounded(a);
     const GroupStatistics<typename MathOf<T>::type, F, Rows, Width> found(v, place, layout, static_cast<F>(tail.norm.eps));
     return normalise(v, found.mean, found.inverse_deviation, columns.group_norm_weight, columns.group_norm_bias);
   }

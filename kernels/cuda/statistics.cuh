@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(gathering_threads)
     marching.advance(Rows);
     next = Rounds(tail.y, marching);
     UpToNorm<Chain, T, Rows, Width> up_to_norm(operands, y);
-    const auto v = Before<Chain>::fold(up_to_norm);
+    const auto v = up_to_norm.rounded(Before<Chain>::fold(up_to_norm));
     if (taken >= Rows)
       merge_tile<true>(v, Rows, means, squares, count);
     else

@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(wide_threads) wide_kernel(const __grid_constan
         Value value;
         load<Width>(y + first + at, value.at[0]);
         WideForward<Chain, T, Width> forward(operands, value, value);
-        work(place, operands, value, Before<Chain>::fold(forward));
+        work(place, operands, value, forward.rounded(Before<Chain>::fold(forward)));
       }
     };
     F sum = 0;

@@ -202,7 +202,7 @@ void for_each_block(const Parallel& parallel, std::int64_t rows, std::int64_t co
       const_cast<void*>(static_cast<const void*>(&each)));
 }
 
-// Less than this is done sooner than another thread has heard of it.
-inline constexpr std::int64_t elements_per_thread = 16384;
+// Less than this is hardly worth waking a thread for; torch's own loops draw the line here too.
+inline constexpr std::int64_t elements_per_thread = 32768;
 
 }  // namespace tailor::cpu::TAILOR_ISA

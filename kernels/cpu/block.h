@@ -86,6 +86,20 @@ struct Block {
     for (int i = 0; i < count; ++i)
       scale[i] = static_cast<F>(static_cast<double>(scale[i]) * inverse_deviations[first + i]);
   }
+
+  // So many rows of the tail as one, where a row is narrow: each column's numbers again for each of them.
+  void repeat(int times) {
+    for (int i = 0; i < vectors_of<Chain>; ++i) repeat(vectors[i], times);
+    if constexpr (has_batch_norm<Chain>) repeat(mean, times);
+    if constexpr (has_batch_norm<Chain> || has_group_norm<Chain>) {
+      repeat(scale, times);
+      repeat(bias, times);
+    }
+    count *= times;
+  }
+  void repeat(F* values, int times) const {
+    for (int i = count; i < count * times; ++i) values[i] = values[i - count];
+  }
 };
 
 // One vector for each row of a tile, and for its columns.

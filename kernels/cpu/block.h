@@ -86,6 +86,20 @@ struct Block {
     for (int i = 0; i < count; ++i)
       scale[i] = static_cast<F>(static_cast<double>(scale[i]) * inverse_deviations[first + i]);
   }
+
+  // So many rows of the tail as one, where a row is narrow: each column's numbers again for each of them.
+  void repeat(int times) {
+    for (int i = 0; i < vectors_of<Chain>; ++i) repeat(vectors[i], times);
+    if constexpr (has_batch_norm<Chain>) repeat(mean, times);
+    if constexpr (has_batch_norm<Chain> || has_group_norm<Chain>) {
+      repeat(scale, times);
+      repeat(bias, times);
+    }
+    count *= times;
+  }
+  void repeat(F* values, int times) const {
+    for (int i = count; i < count * times; ++i) values[i] = values[i - count];
+  }
 };
 
 // One vector for each row of a tile, and for its columns.
@@ -204,7 +218,7 @@ void for_each_block(const Parallel& parallel, std::int64_t rows, std::int64_t co
       const_cast<void*>(static_cast<const void*>(&each)));
 }
 
-// Less than this is done sooner than another thread has heard of it.
-inline constexpr std::int64_t elements_per_thread = 16384;
+// Less than this is hardly worth waking a thread for; torch's own loops draw the line here too.
+inline constexpr std::int64_t elements_per_thread = 32768;
 
 }  // namespace tailor::cpu::TAILOR_ISA

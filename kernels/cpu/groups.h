@@ -58,14 +58,15 @@ struct NarrowGroups {
 
   const Tail& tail;
   const int width;  // of a group
-  const Block<Chain, T> block;
+  Block<Chain, T> block;
   alignas(64) F values[room];  // what the norm reads
   alignas(64) F mean[room];    // by group, or by column
   alignas(64) F inverse_deviation[room];
   alignas(64) F by_group[2][block_width<F>];
 
-  NarrowGroups(const Tail& t, int group_width, std::int64_t first, int count)
-      : tail(t), width(group_width), block(t, first, count) {
+  NarrowGroups(const Tail& t, int group_width, std::int64_t first, int count, int times)
+      : tail(t), width(group_width), block(t, first, count / times) {
+    if (times > 1) block.repeat(times);
     store<F>(values + count, Lanes<F>{});
   }
 
@@ -157,8 +158,9 @@ struct WideGroups {
   }
 };
 
+// A row of `tail` is `times` rows of what its operands are for.
 template <class Chain, class T>
-void run_groups(const Tail& tail, const Parallel& parallel) {
+void run_groups(const Tail& tail, const Parallel& parallel, int times) {
   const std::int64_t width = tail.columns / tail.norm.groups;
   const Raw<T>* y = raw<T>(tail.y);
   Raw<T>* out = static_cast<Raw<T>*>(tail.out);
@@ -174,7 +176,7 @@ void run_groups(const Tail& tail, const Parallel& parallel) {
     for_each_block(parallel, tail.rows, tail.columns, width, elements_per_thread, work);
   } else {
     const auto work = [&](std::int64_t first, int count, std::int64_t row, std::int64_t end) {
-      NarrowGroups<Chain, T> groups(tail, static_cast<int>(width), first, count);
+      NarrowGroups<Chain, T> groups(tail, static_cast<int>(width), first, count, times);
       for (; row < end; ++row) groups.run(y + row * tail.columns + first, out + row * tail.columns + first);
     };
     for_each_block(parallel, tail.rows, tail.columns, most / width * width, elements_per_thread, work);

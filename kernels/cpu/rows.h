@@ -19,17 +19,19 @@ TAILOR_INLINE void finish_rows(const Block<Chain, T>& block, const Raw<T>* y, Ra
     store_rows<T, Rows>(out + at, stride, finish(at, load_rows<T, Rows>(y + at, stride, left)), left);
 }
 
-// `means` and `inverse_deviations`: of the batch, or null.
+// `means` and `inverse_deviations`: of the batch, or null. A row of `tail` is `times` rows of what its operands are for.
 template <class Chain, class T>
-void run_rows(const Tail& tail, const Parallel& parallel, const Compute<T>* means, const double* inverse_deviations) {
+void run_rows(const Tail& tail, const Parallel& parallel, int times, const Compute<T>* means,
+              const double* inverse_deviations) {
   const auto work = [&](std::int64_t first, int count, std::int64_t row, std::int64_t end) {
-    Block<Chain, T> block(tail, first, count);
+    Block<Chain, T> block(tail, first, count / times);
     if constexpr (has_batch_norm<Chain>) {
       if (means != nullptr)
         block.take_statistics(means, inverse_deviations);
       else
         block.find_statistics(tail);
     }
+    if (times > 1) block.repeat(times);
     const std::int64_t stride = tail.columns;
     const Raw<T>* y = raw<T>(tail.y) + row * stride + first;
     Raw<T>* out = static_cast<Raw<T>*>(tail.out) + row * stride + first;

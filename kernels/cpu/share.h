@@ -7,6 +7,16 @@ namespace tailor::cpu {
 
 constexpr TAILOR_INLINE std::int64_t ceiling(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+// How many rows of few columns to take for one: until whole vectors fill it, and it is worth a loop of its own.
+constexpr TAILOR_INLINE int rows_in_one(std::int64_t columns, int lanes, int most_columns) {
+  constexpr int enough = 128;
+  if (columns >= enough) return 1;
+  int rows = 1;
+  while (rows * columns % lanes != 0) rows *= 2;  // as many lanes at most, a power of two
+  while (rows * columns < enough) rows *= 2;
+  return rows * columns <= most_columns ? rows : 1;
+}
+
 // Batch statistics: the rows are cut into chunks, the same whatever the number of threads, and what they come to is merged
 // in their order. So the result is the same each time.
 struct Chunks {

@@ -23,6 +23,28 @@ struct Sums {
   static constexpr int count = has_batch_norm<Chain> || has_group_norm<Chain> ? norm_bias + 1 : norm_weight;
 };
 
+// A thread's sums. In float32 with what each addition lost: the gradient before batch statistics is what is left of two sums
+// over the whole batch, and where it cancels their last digits are all there is of it.
+template <class Chain, class T, int Width>
+struct ThreadSums {
+  using F = Compute<T>;
+  static constexpr int count = Sums<Chain>::count;
+  static constexpr bool compensated = has_batch_norm<Chain> && std::is_same_v<T, float>;
+  F at[count][Width] = {};
+  F lost[compensated ? count : 1][compensated ? Width : 1] = {};
+
+  __device__ __forceinline__ void add(int which, int column, F value) {
+    if constexpr (compensated) {
+      const F owed = value - lost[which][column];
+      const F sum = at[which][column] + owed;
+      lost[which][column] = (sum - at[which][column]) - owed;
+      at[which][column] = sum;
+    } else {
+      at[which][column] += value;
+    }
+  }
+};
+
 // What the first pair of kernels finds for the second, in the type of the arithmetic, [columns] each.
 template <class F>
 struct NormSums {
@@ -131,18 +153,18 @@ struct Gather {
   const Layout& layout;
   const Place& place;
   int taken;               // rows of the tile that are there
-  F (&sums)[Which::count][Width];
+  ThreadSums<Chain, T, Width>& sums;
   Value of_y{};
 
   __device__ __forceinline__ Gather(const BackwardColumns<Chain, T, Width>& c, const Layout& l, const Place& p, int rows,
-                                    F (&s)[Which::count][Width])
+                                    ThreadSums<Chain, T, Width>& s)
       : columns(c), layout(l), place(p), taken(rows), sums(s) {}
 
   __device__ __forceinline__ void sum(int which, const Value& g) {
 #pragma unroll
     for (int row = 0; row < Rows; ++row) {
 #pragma unroll
-      for (int i = 0; i < Width; ++i) sums[which][i] += row < taken ? g.at[row][i] : F(0);
+      for (int i = 0; i < Width; ++i) sums.add(which, i, row < taken ? g.at[row][i] : F(0));
     }
   }
 
@@ -237,7 +259,7 @@ __global__ void __launch_bounds__(most_threads, 2)
   wait_for_kernel_before();
   const Place place(layout, Width);
   const BackwardColumns<Chain, T, Width> columns(tail, norm_sums, phase, place);
-  F sums[Sums<Chain>::count][Width] = {};
+  ThreadSums<Chain, T, Width> sums;
   const int start = static_cast<int>(blockIdx.y) * layout.rows_per_pass;
   Marching marching(tail, place);
   Rounds next_y(tail.y, marching);
@@ -258,7 +280,7 @@ __global__ void __launch_bounds__(most_threads, 2)
       store_tile<T>(sink.of_y, gradient.of_y, here);
     }
   }
-  put_parts<Chain>(sums, static_cast<F*>(gradient.workspace), tail.columns, layout, place);
+  put_parts<Chain>(sums.at, static_cast<F*>(gradient.workspace), tail.columns, layout, place);
 }
 
 // Where one sum goes.
@@ -289,10 +311,10 @@ __global__ void __launch_bounds__(add_up_columns* add_up_rows)
   const int row = static_cast<int>(threadIdx.x) / add_up_columns;
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * add_up_columns + lane;
   const F* from = workspace + blockIdx.y * static_cast<std::int64_t>(add_up.parts) * columns + column;
-  __shared__ F partial[add_up_rows][add_up_columns];
-  F sum = 0;
+  __shared__ double partial[add_up_rows][add_up_columns];
+  double sum = 0;  // a few additions a column: precision is cheap here
   if (column < columns) {
-    for (int part = row; part < add_up.parts; part += add_up_rows) sum += from[part * columns];
+    for (int part = row; part < add_up.parts; part += add_up_rows) sum += static_cast<double>(from[part * columns]);
   }
   partial[row][lane] = sum;
   __syncthreads();
@@ -300,9 +322,9 @@ __global__ void __launch_bounds__(add_up_columns* add_up_rows)
 #pragma unroll
   for (int i = 1; i < add_up_rows; ++i) sum += partial[i][lane];
   if (to.wide)
-    static_cast<F*>(to.data)[column] = sum;
+    static_cast<F*>(to.data)[column] = static_cast<F>(sum);
   else
-    narrow(sum, static_cast<T*>(to.data)[column]);
+    narrow(static_cast<F>(sum), static_cast<T*>(to.data)[column]);
 }
 
 }  // namespace tailor::cuda

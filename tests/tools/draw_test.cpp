@@ -149,8 +149,8 @@ TEST(Draw, EscapesText) {
 }
 
 TEST(Draw, LeavesTheModuleAsItWas) {
-  const auto net = module(
-      "def scaled(self, x):\n    return x * self.scale\ndef forward(self, x):\n    return self.scaled(x)\n");
+  const auto net =
+      module("def scaled(self, x):\n    return x * self.scale\ndef forward(self, x):\n    return self.scaled(x)\n");
   const auto before = net.get_method("forward").graph()->toString();
   EXPECT_NE(before.find("prim::CallMethod"), std::string::npos);
   draw(net, &net);

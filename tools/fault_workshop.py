@@ -100,12 +100,21 @@ class Workshop:
 
     def state(self, program):
         """Of what a test program runs, to know whether it has run as it is before."""
+        read = {self.build / "libtailor.so", self.build / "tailor", pathlib.Path(program.command[-1])}
         if program.is_python:
-            read = [p for p in self.source.rglob("*") if p.suffix in (".py", ".md", ".in", ".cmake") or p.name in ("CMakeLists.txt", "chains.h")]
-        else:
-            read = [pathlib.Path(program.command[0])]
-        text = hashlib.sha256()
-        for path in sorted([*read, self.build / "libtailor.so", self.build / "tailor"]):
-            if path != self.source / "docs" / "faults.md":
-                text.update(str(path).encode() + b"\0" + path.read_bytes())
-        return text.hexdigest()
+            self.add_imports(pathlib.Path(program.command[-1]), read)
+            text = pathlib.Path(program.command[-1]).read_text()
+            if "README" in text or "cmake" in text:
+                read.update(p for p in self.source.rglob("*") if p.suffix in (".md", ".in", ".cmake") and p.name != "faults.md")
+        digest = hashlib.sha256()
+        for path in sorted(read):
+            digest.update(str(path).encode() + b"\0" + path.read_bytes())
+        return digest.hexdigest()
+
+    def add_imports(self, file, found):
+        """The files of ours that a Python file imports, and those that they import."""
+        for name in re.findall(r"^(?:from|import) (\w+)", file.read_text(), re.MULTILINE):
+            for path in (file.parent / f"{name}.py", self.source / "tools" / f"{name}.py"):
+                if path.exists() and path not in found:
+                    found.add(path)
+                    self.add_imports(path, found)

@@ -148,9 +148,10 @@ torch.jit.script(models.build(models.SPELLINGS[0].body))
 torch.jit.script(models.build(models.NEAR_MISSES[0].body))
 """
         here = os.path.dirname(os.path.abspath(__file__))
-        self.assertEqual(python(code, here), "", "nothing is printed without being asked for")
-        both = python("import subprocess, sys, os; r = subprocess.run([sys.executable, '-W', 'ignore', '-c', sys.argv[1], sys.argv[2]], "
-                      "capture_output=True, text=True); print(r.stdout + r.stderr)", code, here, TAILOR_LOG="1")
+        said = ("import subprocess, sys; r = subprocess.run([sys.executable, '-W', 'ignore', '-c', sys.argv[1], sys.argv[2]], "
+                "capture_output=True, text=True); print(r.stdout + r.stderr)")
+        self.assertEqual(python(said, code, here).strip(), "", "nothing is printed without being asked for")
+        both = python(said, code, here, TAILOR_LOG="1")
         self.assertIn(BN, both)
         self.assertRegex(both, r"net\d+\.py")
 

@@ -105,10 +105,9 @@ TEST_F(Save, RefusesWhatIsNoFile) {
   fs::create_directory(path);
   EXPECT_SAYS(refused(path), "is a folder");
   EXPECT_SAYS(refused(path + "/"), "names a folder");
-  EXPECT_SAYS(refused("/dev/null"), "not a regular file");
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
-  EXPECT_SAYS(refused(folder / "pipe"), "not a regular file");
-  fs::create_symlink("/dev/null", folder / "link");
+  EXPECT_SAYS(refused(folder / "pipe"), "not a regular file");  // a pipe of ours, not a device of the machine's
+  fs::create_symlink("pipe", folder / "link");
   EXPECT_SAYS(refused(folder / "link"), "not a regular file");
   fs::create_symlink("round", folder / "round");
   EXPECT_SAYS(refused(folder / "round"), "too many symbolic links");

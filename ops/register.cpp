@@ -116,6 +116,8 @@ void define(torch::Library& library, const Chain& chain, std::initializer_list<c
     library.impl(name.c_str(), kernel());
     // With autograd off a subclass or a mode would be handed our op, of which it knows nothing; hand it the chain's.
     library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Python, kernel()));
+    // Functionalisation refuses an op that says that it writes. The chain's calls it knows, and what they write.
+    library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Functionalize, kernel()));
   }
   add_chain(chain);
 }

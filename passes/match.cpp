@@ -40,8 +40,7 @@ bool is_plain_arithmetic(const Node* node, Kind kind) {
   if (!is_aten(node, to_string(kind))) return false;
   const std::string name = overload(node);
   if (name != "Tensor" && name != "Scalar") return false;
-  if (kind == Kind::add) return node->inputs().size() == 3 && is_constant_one(node->input(2));
-  return node->inputs().size() == 2;
+  return kind != Kind::add || is_constant_one(node->input(2));
 }
 
 class Matcher {

@@ -45,22 +45,12 @@ struct Sizes {
   at::TensorOptions options;
 };
 
-// A matrix product spelled `x @ w` has the weight the other way round: the fused op then takes `w.t()`.
-bool transposed(const Graph& fused, std::size_t weight) {
-  for (const auto& use : fused.inputs()[weight]->uses())
-    if (use.user->kind() == c10::aten::t || use.user->kind() == c10::aten::transpose ||
-        use.user->kind() == c10::aten::numpy_T)
-      return true;
-  return false;
-}
-
 std::optional<Sizes> sizes(const Specimen& specimen, const std::vector<std::optional<c10::IValue>>& values) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (specimen.inputs[i].argument != "weight" || !values[i] || !values[i]->isTensor()) continue;
     const auto& weight = values[i]->toTensor();
     if (!weight.defined() || weight.dim() != 2) continue;
-    const bool swapped = transposed(*specimen.after, i);
-    return Sizes{weight.size(swapped ? 0 : 1), weight.size(swapped ? 1 : 0), weight.options()};
+    return Sizes{weight.size(1), weight.size(0), weight.options()};
   }
   return std::nullopt;
 }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "sample.h"
@@ -65,13 +66,16 @@ TEST(Calls, ACounterLivesAsLongAsItsOwner) {
 
 TEST(Calls, FromManyThreads) {
   CallCounter counter("some_op", "threads");
+  std::atomic<bool> begun = false;  // together: a thread that ends before the next one begins proves nothing
   std::vector<std::thread> threads;
   for (int t = 0; t < 16; ++t)
     threads.emplace_back([&] {
-      for (int i = 0; i < 10000; ++i) counter.count();
+      while (!begun) std::this_thread::yield();
+      for (int i = 0; i < 100000; ++i) counter.count();
     });
+  begun = true;
   for (auto& thread : threads) thread.join();
-  EXPECT_EQ(calls("some_op/threads"), 160000);
+  EXPECT_EQ(calls("some_op/threads"), 1600000);
 }
 
 }  // namespace

@@ -136,7 +136,8 @@ TEST(Uniform, WhereNoSpellingMatters) {
   EXPECT_FALSE(uniform(random({4, 7, 5}), w, b, {}));  // addmm takes matrices
   EXPECT_FALSE(uniform(random({5}), w, b, {}));
   EXPECT_FALSE(uniform(x, random({12, 6}), b, {}));
-  EXPECT_FALSE(uniform(x, w, random({1}), {}));  // addmm broadcasts its bias
+  EXPECT_FALSE(uniform(x, random({3, 5, 5}), std::nullopt, {}));  // weights in a stack
+  EXPECT_FALSE(uniform(x, w, random({1}), {}));                   // addmm broadcasts its bias
   EXPECT_FALSE(uniform(x, w, random({7, 12}), {}));
   EXPECT_FALSE(uniform(x.to(at::kLong), w.to(at::kLong), b.to(at::kLong), {}));
 }

@@ -102,6 +102,13 @@ TEST(Names, OfAttributesAndValues) {
   EXPECT_EQ(name_of(linear->input(1)), "w");
   EXPECT_EQ(attribute_path(linear->output()), "");
   EXPECT_EQ(name_of(linear->output()), linear->output()->debugName());
+
+  Module child("Child"), parent("Parent");
+  child.register_parameter("weight", at::randn({12, 5}, at::kDouble), false);
+  parent.register_module("gemm", child);
+  parent.define("def forward(self, x):\n    return torch.linear(x, self.gemm.weight)\n");
+  const auto below = graph_of(parent);
+  EXPECT_EQ(name_of(find(below, "aten::linear")->input(1)), "gemm.weight");
 }
 
 TEST(SourceLine, SkipsTorchNn) {

@@ -238,6 +238,21 @@ TEST(Ir, DeadReadersStayReaders) {
   EXPECT_EQ(text(graph), before);
 }
 
+// The executor reads one value through many profile nodes, and only one of these readers is given what was written.
+TEST(Ir, OverwrittenBehindAProfile) {
+  const auto graph = parse(std::string(head) + R"(
+  %y : Tensor = aten::linear(%x, %w, %b)
+  %y.1 : Tensor = prim::profile(%y)
+  %g : Tensor = aten::sigmoid_(%y.1)
+  %p : Tensor = aten::mul(%g, %s)
+  %y.2 : Tensor = prim::profile(%y)
+  %r : Tensor = aten::add(%p, %y.2, %one)
+  return (%r))");
+  const auto sites = fuse_graph(graph);
+  ASSERT_EQ(sites.size(), 1u);
+  EXPECT_EQ(sites[0].reason, "`sigmoid_` overwrites what `add` reads");
+}
+
 TEST(Options, Rules) {
   const char* body =
       "a = self.batch_norm(self.linear(x) * self.scale); return self.group_norm(self.swish(self.linear2(x) + "
@@ -279,6 +294,18 @@ TEST(Options, Specimens) {
                                              "running_var = var", "training = training"}));
   EXPECT_TRUE(has(*specimens[0].before, "aten::batch_norm"));
   EXPECT_TRUE(has(*specimens[0].after, "tailor::linear_mul_batch_norm"));
+}
+
+TEST(Options, SpecimensOfALinearWithoutBias) {
+  const auto graph = graph_of(net("return self.bn(torch.linear(x, self.w) * self.scale)"));
+  std::vector<Specimen> specimens;
+  PassOptions options;
+  options.specimens = &specimens;
+  run_pass(graph, options);
+  ASSERT_EQ(specimens.size(), 1u);
+  ASSERT_GE(specimens[0].inputs.size(), 3u);
+  EXPECT_EQ(specimens[0].inputs[2].argument, "scale");
+  EXPECT_EQ(specimens[0].inputs[2].attribute, "scale");
 }
 
 TEST(SourceLines, OfTheUser) {

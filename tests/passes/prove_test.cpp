@@ -218,6 +218,17 @@ TEST(Check, RaisesBeforeTheCounterCounts) {
   EXPECT_EQ(tracked_after({7, 5}, ""), 1);
 }
 
+TEST(Check, RaisesAsTheAuthorSpelledIt) {
+  for (const char* product :
+       {"torch.addmm(self.b, x, self.w.t())", "torch.mm(x, self.w.t())", "(x @ self.w.t() + self.b)"}) {
+    const Module module = net(std::string("return self.bn(") + product + " * self.scale)");
+    const auto graph = graph_of(module);
+    fuse_graph(graph);
+    EXPECT_TRUE(has(*graph, "tailor::check")) << product;
+    EXPECT_EQ(difference(graph_of(module), graph, module), "") << product;
+  }
+}
+
 // A forked call writes while the chain runs.
 TEST(Forks, ThatWriteToAnOperand) {
   const Module module = net(

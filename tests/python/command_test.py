@@ -252,11 +252,16 @@ class CommandTest(unittest.TestCase):
         start = time.monotonic()
         self.done("fuse", self.source, "-o", self.target)
         whole = time.monotonic() - start
-        chance = random.Random(0)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL) * 4:
+        chance, met = random.Random(0), 0
+        for turn, number in enumerate((signal.SIGTERM, signal.SIGINT, signal.SIGKILL) * 4):
             self.target.write_text("old")
             process = subprocess.Popen([COMMAND, "fuse", self.source, "-o", self.target], stdout=subprocess.DEVNULL)
-            time.sleep(chance.uniform(0.3, 1) * whole)
+            if turn % 2:
+                time.sleep(chance.uniform(0.3, 1) * whole)
+            else:  # the moment that matters is a short one
+                while process.poll() is None and not (there := any("tailor-tmp" in name for name in os.listdir(self.folder))):
+                    time.sleep(0.0005)
+                met += there
             process.send_signal(number)
             process.wait()
             left = set(os.listdir(self.folder)) - {"model.pt", "fused.pt"}
@@ -268,6 +273,7 @@ class CommandTest(unittest.TestCase):
                 self.assertEqual(left, set())
             if self.target.read_bytes() != b"old":
                 self.done("inspect", self.target)
+        self.assertGreater(met, 3, "too few signals came while a temporary file was there")
 
     def test_progress_only_for_people(self):
         self.assertEqual(self.run_command("inspect", self.source).stderr, "")

@@ -267,10 +267,8 @@ class ModesTest(Checks):
                     return call({**values, "input": x, "running_mean": mean, "running_var": var}).clone()
 
                 state = [values["running_mean"], values["running_var"]]
-                found = Outcome(lambda: torch.func.functionalize(run)(values["input"], *state))
-                states.append([found.value, *state] if found.error is None else None)
-            if states[0] is not None and states[1] is not None:
-                self.assert_same(*states, f"{op}: value and statistics under functionalize")
+                states.append([torch.func.functionalize(run)(values["input"], *state), *state])
+            self.assert_same(*states, f"{op}: value and statistics under functionalize")
 
     def test_forward_mode(self):
         for op, training in self.each(CHAINS):
@@ -295,19 +293,20 @@ class ModesTest(Checks):
 
     def test_threads(self):
         for op in CHAINS:
-            arguments = draw(op, training=False)
-            expected, wrong = op(arguments), []
+            wrong = []
 
-            def work():
+            def work(seed):  # with arguments of its own, so that what threads take from each other shows
                 torch.set_grad_enabled(False)
-                for _ in range(200):
-                    if not torch.equal(op(arguments), expected):
-                        wrong.append(1)
+                arguments = draw(op, seed, training=False)
+                expected = op.eager(arguments)
+                for _ in range(300):
+                    if not torch.allclose(op(arguments), expected, 1e-4, 1e-4):
+                        wrong.append(seed)
 
-            threads = [threading.Thread(target=work) for _ in range(8)]
+            threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
             [t.start() for t in threads]
             [t.join() for t in threads]
-            self.assertFalse(wrong, f"{op}: {len(wrong)} of 1600 calls from threads differ")
+            self.assertFalse(wrong, f"{op}: {len(wrong)} of 2400 calls from threads are wrong")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 #include "tools/save.h"
 
 #include <ATen/ATen.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,9 +13,28 @@
 #include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "files.h"
 #include "tools/same_module.h"
+
+namespace {
+std::vector<std::string> calls;  // those to fsync and rename, with what was synced
+}
+
+// Found before the C library's, whose only effect that a test could see is what is left after a power cut.
+extern "C" int fsync(int descriptor) {
+  struct stat status {};
+  fstat(descriptor, &status);
+  calls.push_back(S_ISDIR(status.st_mode) ? "sync folder" : "sync " + std::to_string(status.st_size));
+  return static_cast<int>(syscall(SYS_fsync, descriptor));
+}
+
+extern "C" int rename(const char* from, const char* to) noexcept {
+  calls.emplace_back("rename");
+  return static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
 
 namespace tailor::tool {
 namespace {
@@ -107,6 +128,12 @@ TEST_F(Save, RefusesAFolderThatIsReadOnly) {
   ASSERT_EQ(chmod((folder / ".").c_str(), 0700), 0);
 }
 
+TEST_F(Save, SyncsTheFileThenItsNewName) {
+  calls.clear();
+  save_as(path, module);
+  EXPECT_EQ(calls, (Names{"sync " + std::to_string(get(path).size()), "rename", "sync folder"}));
+}
+
 TEST_F(Save, TakesTheLongestName) {
   const std::string longest = folder / std::string(255, 'x');
   save_as(longest, module);
@@ -160,6 +187,7 @@ TEST_F(Save, LeavesNothingAfterASignal) {
     put(path, std::string("old"));
     const pid_t child = fork();
     if (child == 0) {
+      std::signal(signal, SIG_DFL);  // nohup has it ignored, and then it stays so
       remove_staged_files_on_signals();
       StagedFile file(path), report(folder / "report.json");
       file.write("half", 4);

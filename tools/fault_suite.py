@@ -1,0 +1,256 @@
+"""The tests as tools/faults sees them: what there is, and which of them fail, crash or hang."""
+import dataclasses
+import fnmatch
+import functools
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+
+from fault_workshop import Wrong, plural
+
+SKIPPED = 77  # the exit status of a test program that cannot run here, tests/CMakeLists.txt
+
+
+@functools.cache
+def has_gpu():
+    try:
+        return subprocess.run(["nvidia-smi", "-L"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+# Runs or lists the tests of one Python file, and writes what becomes of each as it happens: a crash must not lose it.
+# Tests that one function makes for many parameters are one test here: `Class.test_*`.
+PYTHON_RUNNER = r"""
+import importlib.util, json, os, sys, time, unittest
+path, out, wanted = sys.argv[1], open(sys.argv[2], "w"), json.loads(sys.argv[3])
+sys.argv = [path]
+sys.path.insert(0, os.path.dirname(path))
+name = os.path.splitext(os.path.basename(path))[0]
+spec = importlib.util.spec_from_file_location(name, path)
+module = sys.modules[name] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+def flat(suite):
+    for test in suite:
+        yield from flat(test) if isinstance(test, unittest.TestSuite) else [test]
+def code(test):
+    return type(test), getattr(test, test._testMethodName).__func__.__code__
+tests = list(flat(unittest.defaultTestLoader.loadTestsFromModule(module)))
+together = {}
+for test in tests:
+    together.setdefault(code(test), []).append(test)
+def function(test):
+    alone = len(together.get(code(test), [test])) == 1
+    return f"{type(test).__name__}.{test._testMethodName if alone else 'test_*'}"
+def say(what, test, text=""):
+    case = getattr(test, "test_case", test)
+    known = hasattr(case, "_testMethodName")
+    print(json.dumps([what, function(case) if known else str(case), case._testMethodName if known else "", time.monotonic(), str(text)[-2000:]]), file=out, flush=True)
+class Result(unittest.TestResult):
+    def startTest(self, test): super().startTest(test); say("start", test)
+    def stopTest(self, test): super().stopTest(test); say("stop", test)
+    def addFailure(self, test, error): say("fail", test, error[1])
+    def addError(self, test, error): say("fail", test, error[1])
+    def addSubTest(self, test, sub, error):
+        if error: say("fail", test, error[1])
+    def addUnexpectedSuccess(self, test): say("fail", test)
+    def addSkip(self, test, reason): say("skip", test, reason)
+if wanted is None:
+    for test in tests: say("list", test)
+else:
+    unittest.TestSuite(t for t in tests if function(t) in wanted).run(Result())
+say("end", None)
+"""
+
+
+@dataclasses.dataclass
+class Run:
+    """What became of the tests of one program, by function."""
+    failed: dict = dataclasses.field(default_factory=dict)  # how: "failed", "crashed", "hung"
+    skipped: set = dataclasses.field(default_factory=set)
+    passed: set = dataclasses.field(default_factory=set)
+    seconds: dict = dataclasses.field(default_factory=dict)
+
+    def add(self, other):
+        self.failed = {**other.failed, **self.failed}
+        self.skipped |= other.skipped
+        self.passed |= other.passed
+        self.seconds.update(other.seconds)
+
+
+def execute(command, environment, limit, output):
+    """Runs a process and all its children for `limit` seconds at most. Its exit status, and 'crashed' or 'hung' if it was."""
+    with open(output, "w") as file:
+        process = subprocess.Popen([str(c) for c in command], env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+                                   start_new_session=True, cwd=pathlib.Path(output).parent)
+        try:
+            status = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+    return status, "hung" if status is None else "crashed" if status < 0 else ""
+
+
+class Program:
+    """One entry of CTest: a GoogleTest program, a Python file, or a program that is one test."""
+
+    def __init__(self, entry, folder):
+        self.name, self.command, self.folder = entry["name"], entry["command"], folder
+        properties = {p["name"]: p["value"] for p in entry.get("properties", [])}
+        self.environment = {**os.environ, **dict(e.split("=", 1) for e in properties.get("ENVIRONMENT", []))}
+        self.output = folder / (self.name.replace("/", "-") + ".out")
+        self.events = self.output.with_suffix(".events")
+        self.is_python = self.command[-1].endswith(".py")
+        self.is_gtest = False
+        self.functions = self.list_functions()
+
+    def list_functions(self):
+        if self.is_python:
+            self.python(None, 300)
+            return sorted({event[1] for event in self.read_events() if event[0] == "list"})
+        listed = subprocess.run([*self.command, "--gtest_list_tests"], capture_output=True, text=True, env=self.environment, check=False).stdout
+        suite, functions = "", set()
+        for line in listed.splitlines():
+            if re.match(r"\S+\.(\s|$)", line):
+                suite, self.is_gtest = line.split()[0], True
+            elif suite and line.startswith("  "):
+                functions.add(self.function(suite + line.split()[0]))
+        return sorted(functions) if self.is_gtest else ["main"]
+
+    @staticmethod
+    def function(test):
+        """`Suite.Test` of `Prefix/Suite.Test/parameter`."""
+        suite, _, name = test.partition(".")
+        return f"{suite.split('/')[-1]}.{name.split('/')[0]}"
+
+    def run(self, functions, limit):
+        result, left = Run(), set(functions)
+        for _ in range(6):  # after a crash the tests that it kept from running
+            once = self.run_python(left, limit) if self.is_python else self.run_gtest(left, limit) if self.is_gtest else self.run_plain(limit)
+            result.add(once)
+            left -= {*result.failed, *result.skipped, *result.passed}
+            if not left or not any(how in ("crashed", "hung") for how in once.failed.values()):
+                break
+        return result
+
+    def run_plain(self, limit):
+        status, end = execute(self.command, self.environment, limit, self.output)
+        if status == SKIPPED:
+            return Run(skipped={"main"})
+        return Run(passed={"main"}) if status == 0 else Run(failed={"main": end or "failed"})
+
+    def run_gtest(self, functions, limit):
+        words = [] if set(functions) == set(self.functions) else ["--gtest_filter=" + ":".join(f"{f}:*/{f}/*" for f in sorted(functions))]
+        _, end = execute([*self.command, *words, "--gtest_color=no"], self.environment, limit, self.output)
+        result, running = Run(), None
+        for line in self.output.read_text(errors="replace").splitlines():
+            found = re.search(r"\[( RUN      |       OK |  FAILED  |  SKIPPED )\] ([\w/]+\.[\w/]+)(?:,.*)?(?: \((\d+) ms\))?$", line)
+            if not found:
+                continue
+            what, function = found[1].strip(), self.function(found[2])
+            running = function if what == "RUN" else None
+            if what == "FAILED":
+                result.failed[function] = "failed"
+            elif what != "RUN":
+                (result.skipped if what == "SKIPPED" else result.passed).add(function)
+            if found[3]:
+                result.seconds[function] = result.seconds.get(function, 0) + int(found[3]) / 1000
+        if end:
+            result.failed[running or "(program)"] = end
+        result.passed -= {*result.failed}
+        return result
+
+    def python(self, functions, limit):
+        self.events.unlink(missing_ok=True)
+        command = [self.command[0], "-c", PYTHON_RUNNER, self.command[-1], self.events, json.dumps(functions and sorted(functions))]
+        return execute(command, self.environment, limit, self.output)[1]
+
+    def read_events(self):
+        lines = self.events.read_text().splitlines() if self.events.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("]")]
+
+    def run_python(self, functions, limit):
+        end = self.python(functions, limit)
+        result, running, begun, ended = Run(), None, 0, False
+        for what, function, _, when, _ in self.read_events():
+            if what == "start":
+                running, begun = function, when
+            elif what == "stop":
+                result.seconds[function] = result.seconds.get(function, 0) + when - begun
+                result.passed.add(function)
+                running = None
+            elif what == "fail":
+                result.failed[function] = "failed"
+            elif what == "skip":
+                result.skipped.add(function)
+            ended = ended or what == "end"
+        if not ended:  # also where it left by itself, such as on an exception while it was loaded
+            result.failed[running or "(program)"] = end or "crashed"
+        result.skipped -= {*result.failed}
+        result.passed -= {*result.failed, *result.skipped}
+        return result
+
+
+class Suite:
+    def __init__(self, workshop):
+        listed = subprocess.run(["ctest", "--test-dir", workshop.build, "--show-only=json-v1"], capture_output=True, text=True, check=True).stdout
+        folder = workshop.folder / "output"
+        folder.mkdir(exist_ok=True)
+        self.programs = {entry["name"]: Program(entry, folder) for entry in json.loads(listed)["tests"]}
+        self.tests = [f"{name}/{function}" for name, program in self.programs.items() for function in program.functions]
+        self.seconds, self.skipped = {}, set()
+
+    def matching(self, patterns, who):
+        chosen = set()
+        for pattern in patterns:
+            found = [t for t in self.tests if fnmatch.fnmatchcase(t, pattern) or t.startswith(pattern + "/")]
+            if not found:
+                raise Wrong(f"{who}: there is no test {pattern}")
+            chosen.update(found)
+        return sorted(chosen)
+
+    def of(self, fault):
+        return self.matching(fault.tests + (fault.gpu_tests if has_gpu() else []), fault.name)
+
+    def run(self, tests, limit=None):
+        """How each of these tests failed that did."""
+        failed = {}
+        for name, program in self.programs.items():
+            functions = [t.removeprefix(name + "/") for t in tests if t.startswith(name + "/")]
+            if not functions:
+                continue
+            patience = limit or 60 + 6 * sum(self.seconds.get(f"{name}/{f}", 0) for f in functions)
+            done = program.run(functions, patience)
+            failed.update({f"{name}/{function}": how for function, how in done.failed.items()})
+            if limit:
+                self.seconds.update({f"{name}/{function}": seconds for function, seconds in done.seconds.items()})
+                self.skipped.update(f"{name}/{function}" for function in done.skipped - done.passed)
+        return failed
+
+    def run_without_faults(self, tests, workshop):
+        """A test that fails by itself proves nothing. What has run on these sources need not run again."""
+        path = workshop.folder / "clean.json"
+        known = json.loads(path.read_text()) if path.exists() else {}
+        for name, program in self.programs.items():
+            mine = known.get(name, {})
+            if mine.get("state") != (state := workshop.state(program)):
+                mine = {"state": state, "passed": {}, "skipped": []}
+            left = [t for t in tests if t.startswith(name + "/") and t not in mine["passed"] and t not in mine["skipped"]]
+            if left:
+                print(f"faults: {name}: running {plural(len(left), 'test')} without a fault", flush=True)
+                if failed := self.run(left, limit=1800):
+                    raise Wrong("without any fault these fail: " + ", ".join(f"{test} ({how})" for test, how in failed.items()))
+                mine["passed"].update({t: self.seconds.get(t, 0) for t in left if t not in self.skipped})
+                mine["skipped"] += [t for t in left if t in self.skipped]
+                known[name] = mine
+                path.write_text(json.dumps(known, indent=1))
+            self.seconds.update(mine["passed"])
+            self.skipped.update(mine["skipped"])

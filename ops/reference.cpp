@@ -78,13 +78,12 @@ at::Tensor group_norm(const at::Tensor& v, const IValue* argument) {
                         argument[3].toDouble(), argument[4].toBool());
 }
 
-}  // namespace
+using Results = c10::SmallVector<at::Tensor, Chain::max_steps>;
 
-at::Tensor reference(const Chain& chain, const StepArguments* arguments, Norm norm, int last,
-                     std::string_view spelling_text) {
-  const Spelling spelling(spelling_text);
-  c10::SmallVector<at::Tensor, Chain::max_steps> results(static_cast<std::size_t>(last) + 1);
-  for (std::size_t i = 0; i < results.size(); ++i) {
+// Runs the steps from `first` on; the results of those before it are there.
+void run_steps(const Chain& chain, const StepArguments* arguments, Norm norm, const Spelling& spelling,
+               std::size_t first, Results& results) {
+  for (std::size_t i = first; i < results.size(); ++i) {
     const Step& step = chain.steps[i];
     const IValue* argument = arguments[i].first;
     const auto left = [&]() -> const at::Tensor& { return results[static_cast<std::size_t>(step.left)]; };
@@ -129,6 +128,21 @@ at::Tensor reference(const Chain& chain, const StepArguments* arguments, Norm no
         break;
     }
   }
+}
+
+}  // namespace
+
+at::Tensor reference(const Chain& chain, const StepArguments* arguments, Norm norm, int last,
+                     std::string_view spelling) {
+  Results results(static_cast<std::size_t>(last) + 1);
+  run_steps(chain, arguments, norm, Spelling(spelling), 0, results);
+  return results.back();
+}
+
+at::Tensor reference_of_tail(const Chain& chain, const StepArguments* arguments, Norm norm, const at::Tensor& y) {
+  Results results(chain.steps.size());
+  results[0] = y;
+  run_steps(chain, arguments, norm, Spelling({}), 1, results);
   return results.back();
 }
 

@@ -27,4 +27,7 @@ enum class Norm {
 at::Tensor reference(const Chain& chain, const StepArguments* arguments, Norm norm, int last,
                      std::string_view spelling = {});
 
+// The same from the linear's result on; the linear's arguments are not looked at.
+at::Tensor reference_of_tail(const Chain& chain, const StepArguments* arguments, Norm norm, const at::Tensor& y);
+
 }  // namespace tailor

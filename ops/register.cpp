@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "calls.h"
+#include "fast.h"
 #include "reference.h"
 
 namespace tailor {
@@ -60,35 +61,47 @@ void require_names(const c10::FunctionSchema& schema, const Names& names) {
   TORCH_CHECK(same, "the schema '", schema, "' does not have the arguments of its formula: ", wanted);
 }
 
+// What the overloads of an op share.
+struct Paths {
+  explicit Paths(const Chain& chain) : fast(chain), reference(chain.name, "reference") {}
+  FastPath fast;
+  CallCounter reference;
+};
+
 // The op's kernel. Boxed, so that it needs no signature of its own and the TorchScript interpreter, which holds its
 // arguments on a stack, calls it without unpacking.
 class ChainKernel final : public c10::OperatorKernel {
  public:
-  ChainKernel(const Chain& chain, Layout layout, Norm norm, std::shared_ptr<CallCounter> reference_calls)
-      : chain_(chain), layout_(std::move(layout)), norm_(norm), reference_calls_(std::move(reference_calls)) {}
+  ChainKernel(const Chain& chain, Layout layout, Norm norm, std::shared_ptr<Paths> paths)
+      : chain_(chain), layout_(std::move(layout)), norm_(norm), paths_(std::move(paths)) {}
 
   void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) {
     const std::size_t count = layout_.names.size();
     const c10::IValue* arguments = stack->data() + (stack->size() - count);
     std::array<StepArguments, Chain::max_steps> by_step;
     for (std::size_t i = 0; i < layout_.first.size(); ++i) by_step[i].first = arguments + layout_.first[i];
-    reference_calls_->count();
-    at::Tensor result = reference(chain_, by_step.data(), norm_, chain_.last());
+    at::Tensor result = compute(by_step.data());
     torch::jit::drop(*stack, count);
     stack->emplace_back(std::move(result));
   }
 
  private:
+  at::Tensor compute(const StepArguments* arguments) {
+    if (auto result = paths_->fast.run(arguments, norm_)) return *std::move(result);
+    paths_->reference.count();
+    return reference(chain_, arguments, norm_, chain_.last());
+  }
+
   const Chain& chain_;
   Layout layout_;
   Norm norm_;
-  std::shared_ptr<CallCounter> reference_calls_;
+  std::shared_ptr<Paths> paths_;
 };
 
 }  // namespace
 
 void define(torch::Library& library, const Chain& chain, std::initializer_list<const char*> schemas) {
-  const auto reference_calls = std::make_shared<CallCounter>(chain.name, "reference");
+  const auto paths = std::make_shared<Paths>(chain);
   for (const char* text : schemas) {
     const c10::FunctionSchema schema = torch::jit::parseSchema(text);
     const bool inference = schema.overload_name().rfind("inference", 0) == 0;
@@ -98,7 +111,7 @@ void define(torch::Library& library, const Chain& chain, std::initializer_list<c
     library.def(text);
     const auto kernel = [&] {
       return torch::CppFunction::makeFromBoxedFunctor(
-          std::make_unique<ChainKernel>(chain, layout, inference ? Norm::inference : Norm::as_called, reference_calls));
+          std::make_unique<ChainKernel>(chain, layout, inference ? Norm::inference : Norm::as_called, paths));
     };
     library.impl(name.c_str(), kernel());
     // With autograd off a subclass or a mode would be handed our op, of which it knows nothing; hand it the chain's.

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "graph.h"
 #include "modules.h"
 
 namespace tailor {
@@ -73,9 +74,9 @@ void before_execution(std::shared_ptr<torch::jit::Graph>& graph) noexcept {
   try {
     PassOptions options;
     options.method = "(executor)";
-    const auto copy = graph->copy();
+    const auto copy = copy_of(*graph);
     const PassResult result = run_pass(copy, options);
-    if (result.changed) replace_contents(*graph, *copy);
+    if (result.changed) graph = copy;
     log(result.sites);
   } catch (const std::exception& error) {
     TORCH_WARN_ONCE("Tailor left a graph of the executor alone: ", error.what());

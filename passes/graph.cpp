@@ -2,6 +2,11 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 
+#include <algorithm>
+#include <functional>
+#include <sstream>
+#include <unordered_map>
+
 namespace tailor {
 namespace {
 
@@ -27,6 +32,24 @@ bool is_users(const SourceRange& range) {
   return file.find("torch/nn/") == std::string::npos && !is_made_up(range);
 }
 
+std::string short_name(const std::string& file) { return file.substr(file.find_last_of('/') + 1); }
+
+// A tracer writes down the stack of Python as if it were the source: "/home/me/net.py(30): forward", innermost first.
+// Returns the user's line in it, empty where there is none before the call of the tracer.
+std::string traced_line(const SourceRange& range) {
+  std::istringstream stack(range.text().str());
+  for (std::string frame; std::getline(stack, frame);) {
+    const auto end = frame.find("): ");
+    const auto begin = frame.rfind('(', end);
+    if (end == std::string::npos || begin == std::string::npos) break;
+    const std::string file = frame.substr(0, begin);
+    if (file.find("torch/jit/") != std::string::npos) break;
+    if (file.find("torch/nn/") == std::string::npos)
+      return short_name(file) + ":" + frame.substr(begin + 1, end - begin - 1);
+  }
+  return "";
+}
+
 // The frames through which the node was inlined, outermost first, itself last; and which of them is the user's own line.
 struct Frames {
   std::vector<torch::jit::InlinedCallStackEntry> calls;
@@ -48,11 +71,68 @@ Frames frames_of(const Node* node) {
   return frames;
 }
 
+// What a user would call a node for which the language has no name, without an article; empty for all others.
+std::string_view plain_words(const Node* node) {
+  static const std::unordered_map<c10::Symbol, std::string_view> words = {
+      {c10::prim::TupleConstruct, "tuple"},
+      {c10::prim::TupleUnpack, "unpacking of a tuple"},
+      {c10::prim::TupleIndex, "index into a tuple"},
+      {c10::prim::ListConstruct, "list"},
+      {c10::prim::ListUnpack, "unpacking of a list"},
+      {c10::prim::DictConstruct, "dict"},
+      {c10::prim::CreateObject, "new object"},
+      {c10::prim::GetAttr, "attribute"},
+      {c10::prim::SetAttr, "assignment to an attribute"},
+      {c10::prim::Constant, "constant"},
+      {c10::prim::If, "`if`"},
+      {c10::prim::Loop, "loop"},
+      {c10::prim::Enter, "the beginning of a `with` block"},
+      {c10::prim::Exit, "the end of a `with` block"},
+      {c10::prim::RaiseException, "`raise`"},
+      {c10::prim::PythonOp, "call of a Python function"},
+      {c10::prim::CallFunction, "call of a function"},
+      {c10::prim::CallMethod, "call of a method"},
+  };
+  const auto found = words.find(node->kind());
+  return found == words.end() ? std::string_view() : found->second;
+}
+
+std::string article(std::string_view noun, bool definite) {
+  if (noun.starts_with("the ")) return "";
+  if (definite) return "the ";
+  const char first = noun[noun[0] == '`' ? 1 : 0];
+  return std::string_view("aeiou").find(first) != std::string_view::npos ? "an " : "a ";
+}
+
 std::optional<c10::IValue> constant(const Value* value) {
   return torch::jit::toIValue(seen(const_cast<Value*>(value)));
 }
 
 }  // namespace
+
+std::shared_ptr<Graph> copy_of(Graph& graph) {
+  constexpr int most_readers = 64;
+  struct Copy {
+    Value* value;
+    int readers = 0;
+  };
+  std::unordered_map<const Value*, Copy> copies;
+  auto result = std::make_shared<Graph>();
+  const auto append = [&](Node* node, const auto& copy) { return result->appendNode(result->createClone(node, copy)); };
+  const std::function<Value*(Value*)> copy = [&](Value* value) {
+    Copy& found = copies.at(value);
+    if (value->node()->kind() == c10::prim::Constant && ++found.readers > most_readers)
+      found = {append(value->node(), copy)->output(), 1};
+    return found.value;
+  };
+  for (Value* input : graph.inputs()) copies[input] = {result->addInput()->copyMetadata(input)};
+  for (Node* node : graph.nodes()) {
+    Node* clone = append(node, copy);
+    for (std::size_t i = 0; i < node->outputs().size(); ++i) copies[node->output(i)] = {clone->outputs()[i]};
+  }
+  for (Value* output : graph.outputs()) result->registerOutput(copy(output));
+  return result;
+}
 
 bool is_shape_reader(const Node* node) {
   return is_aten(node, "dim") || is_aten(node, "numel") || is_aten(node, "len") || is_aten(node, "size");
@@ -127,7 +207,9 @@ std::string source_line(const Node* node) {
   if (!place) return "";
   const auto& [file, line, column] = *place;
   if (file.empty() || file[0] == '<') return "";  // a loaded trace
-  return file.substr(file.find_last_of('/') + 1) + ":" + std::to_string(line);
+  if (!is_users(range))
+    if (std::string traced = traced_line(original(range)); !traced.empty()) return traced;
+  return short_name(file) + ":" + std::to_string(line);
 }
 
 void take_user_line(Node* node, const Node* from) {
@@ -143,15 +225,28 @@ void take_user_line(Node* node, const Node* from) {
   if (stack) node->setCallStack(stack);
 }
 
+bool is_result(const Node* node) {
+  if (node->kind() == c10::prim::Return) return true;
+  if (node->kind() != c10::prim::TupleConstruct) return false;
+  const auto& uses = node->output()->uses();
+  return !uses.empty() &&
+         std::all_of(uses.begin(), uses.end(), [](const auto& use) { return use.user->kind() == c10::prim::Return; });
+}
+
 std::string describe(const Node* node) {
-  if (node->kind() == c10::prim::Return)
+  if (is_result(node))
     return node->owningBlock() == node->owningGraph()->block() ? "the method's result"
                                                                : "the result of a branch or loop";
   // What guards a chain that is fused already stands for the chain's first part.
   if ((is_tailor(node, "check") || is_tailor(node, "unwritten")) && node->outputs()[0]->hasUses())
     return describe(node->outputs()[0]->uses()[0].user);
-  std::string text = "`" + std::string(node->kind().toUnqualString()) + "`";
   const std::string line = source_line(node);
+  const std::string_view plain = plain_words(node);
+  std::string text;
+  if (plain.empty())
+    text = "`" + std::string(node->kind().toUnqualString()) + "`";
+  else
+    text = article(plain, !line.empty()) + std::string(plain);
   return line.empty() ? text : text + " in " + line;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,10 @@ using torch::jit::Block;
 using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
+
+// A copy in which no constant has many readers: torch takes a reader off a value by looking through all that it has, so that
+// taking nodes away, thousands of which share a `1`, would cost time that grows with the square of the graph.
+std::shared_ptr<Graph> copy_of(Graph& graph);
 
 // The value itself, where `value` is what prim::profile passes on of it. The executor's graphs have one at every turn.
 Value* seen(Value* value);
@@ -42,7 +47,10 @@ std::string source_line(const Node* node);
 // Lets errors of `node` point to the user's line of `from`, also after the file was saved, which forgets inlined frames.
 void take_user_line(Node* node, const Node* from);
 
-// What a person would call the node: "`mul` in net.py:31".
+// Whether the node returns what it reads from the method, a branch or a loop, alone or in a tuple.
+bool is_result(const Node* node);
+
+// What a person would call the node: "`mul` in net.py:31", "the loop in net.py:31".
 std::string describe(const Node* node);
 
 // The path of an attribute from the graph's first input: "gemm.weight"; empty for anything else.

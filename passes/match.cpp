@@ -202,7 +202,7 @@ class Matcher {
     const auto interesting =
         std::find_if(all.begin(), all.end(), [](const Node* node) { return !is_shape_reader(node); });
     const Node* found = interesting == all.end() ? all.front() : *interesting;
-    if (found->owningBlock() != value->node()->owningBlock() && found->kind() != c10::prim::Return)
+    if (found->owningBlock() != value->node()->owningBlock() && !is_result(found))
       return text + ", but " + describe(found) + " stands in another branch or loop";
     return text + ", found " + describe(found);
   }
@@ -249,7 +249,11 @@ class Matcher {
         } else if (is_shape_reader(reader) && part.done >= 0) {
           match_.shape_readers.push_back({reader, value});
         } else {
-          return fail("the result of " + describe(part.node) + " is also read by " + describe(reader));
+          const bool from_inside = reader->owningBlock() != reader->owningGraph()->block();
+          const std::string how = is_result(reader)
+                                      ? std::string("returned") + (from_inside ? " from a branch or loop" : "")
+                                      : "read by " + describe(reader);
+          return fail("the result of " + describe(part.node) + " is also " + how);
         }
       }
     }

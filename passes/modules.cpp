@@ -17,7 +17,7 @@ using torch::jit::GraphFunction;
 using torch::jit::Module;
 
 std::shared_ptr<Graph> inlined_copy(const GraphFunction& function) {
-  auto graph = function.graph()->copy();
+  auto graph = copy_of(*function.graph());
   torch::jit::Inline(*graph);
   return graph;
 }
@@ -91,18 +91,8 @@ void for_each_entry(const std::vector<Place>& places, Visitor&& visit) {
 
 void append(std::vector<Site>& to, std::vector<Site> more) { to.insert(to.end(), more.begin(), more.end()); }
 
-}  // namespace
-
-std::vector<Site> fuse_function(Function& function, const PassOptions& options) {
-  auto* graph_function = torch::jit::tryToGraphFunction(function);
-  if (!graph_function) return {};
-  const auto graph = inlined_copy(*graph_function);
-  const PassResult result = run_pass(graph, options);
-  if (result.changed) replace_contents(*graph_function->graph(), *graph);
-  return result.sites;
-}
-
-Report fuse(Module& module, const Options& options, std::vector<Specimen>& specimens) {
+// Takes specimens of the fused sites only where somebody wants them: each is two graphs.
+Report fuse_methods(Module& module, const Options& options, std::vector<Specimen>* specimens) {
   const auto places = one_of_every_class(module);
   std::unordered_set<const Function*> entries;
   for_each_entry(places, [&](const Place&, GraphFunction& function) { entries.insert(&function); });
@@ -115,12 +105,12 @@ Report fuse(Module& module, const Options& options, std::vector<Specimen>& speci
       pass.rules = options.rules;
       pass.method = full_name(place, *method);
       std::vector<Specimen> taken;
-      pass.specimens = &taken;
+      if (specimens) pass.specimens = &taken;
       auto sites = fuse_function(*method, pass);
       for (Specimen& specimen : taken) {
         for (Origin& origin : specimen.inputs)
           if (!origin.attribute.empty() && !place.path.empty()) origin.attribute = place.path + "." + origin.attribute;
-        specimens.push_back(std::move(specimen));
+        specimens->push_back(std::move(specimen));
       }
       if (entries.contains(method)) append(report.sites, std::move(sites));
       if (auto* function = torch::jit::tryToGraphFunction(*method)) touched.push_back(function);
@@ -130,10 +120,22 @@ Report fuse(Module& module, const Options& options, std::vector<Specimen>& speci
   return report;
 }
 
-Report fuse(Module& module, const Options& options) {
-  std::vector<Specimen> unwanted;
-  return fuse(module, options, unwanted);
+}  // namespace
+
+std::vector<Site> fuse_function(Function& function, const PassOptions& options) {
+  auto* graph_function = torch::jit::tryToGraphFunction(function);
+  if (!graph_function) return {};
+  const auto graph = inlined_copy(*graph_function);
+  const PassResult result = run_pass(graph, options);
+  if (result.changed) set_graph(*graph_function, graph);
+  return result.sites;
 }
+
+Report fuse(Module& module, const Options& options, std::vector<Specimen>& specimens) {
+  return fuse_methods(module, options, &specimens);
+}
+
+Report fuse(Module& module, const Options& options) { return fuse_methods(module, options, nullptr); }
 
 Report inspect(const Module& module, const Options& options) {
   Report report;

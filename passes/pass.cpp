@@ -4,6 +4,8 @@
 #include <torch/csrc/jit/passes/normalize_ops.h>
 
 #include <algorithm>
+#include <span>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "match.h"
@@ -24,17 +26,46 @@ bool is_guarded(const Node* node) {
   return node->kind() == c10::prim::If && is_tailor(node->input()->node(), "uniform");
 }
 
+// Whether whoever reads what the node has written may read its result instead.
+bool returns_what_it_writes(const Node* node) {
+  if (!is_in_place(node) || node->outputs().size() != 1 || node->inputs().empty()) return false;
+  const Value* self = node->input(0);
+  return self->type()->isSubtypeOf(*c10::TensorType::get()) && self->node()->kind() != c10::prim::GetAttr &&
+         self->node()->kind() != c10::prim::Param;
+}
+
+// The writers, in the order of their block, write to `value`: each reader of it is given the result of the last writer
+// before. torch looks through all readers at every step, which is why the steps are halves.
+void give_results(Value* value, std::span<Node* const> writers) {
+  if (writers.empty()) return;
+  const std::size_t half = writers.size() / 2;
+  Node* writer = writers[half];
+  value->replaceAllUsesDominatedByNodeWith(writer, writer->output());
+  give_results(value, writers.first(half));
+  give_results(writer->output(), writers.subspan(half + 1));
+}
+
 // An in-place op returns the tensor that it has written: let those who read it afterwards read the result, so that the
 // data flow is in the values.
-void follow_in_place_results(Block* block) {
-  for (Node* node : block->nodes()) {
-    for (Block* inner : node->blocks()) follow_in_place_results(inner);
-    if (!is_in_place(node) || node->outputs().size() != 1 || node->inputs().empty()) continue;
-    Value* self = node->input(0);
-    if (!self->type()->isSubtypeOf(*c10::TensorType::get())) continue;
-    if (self->node()->kind() == c10::prim::GetAttr || self->node()->kind() == c10::prim::Param) continue;
-    self->replaceAllUsesDominatedByNodeWith(node, node->output());
-  }
+void follow_in_place_results(Block* top) {
+  std::unordered_map<const Value*, Value*> origins;  // of results: what was written to first
+  std::vector<std::vector<Node*>> writers;           // of one origin in one block; outer blocks come first
+  for_each_block(top, [&](Block* block) {
+    std::unordered_map<const Value*, std::size_t> places;
+    for (Node* node : block->nodes()) {
+      if (!returns_what_it_writes(node)) continue;
+      const auto known = origins.find(node->input(0));
+      Value* origin = known == origins.end() ? node->input(0) : known->second;
+      origins[node->output()] = origin;
+      const auto [place, is_first] = places.try_emplace(origin, writers.size());
+      if (is_first) writers.emplace_back();
+      writers[place->second].push_back(node);
+    }
+  });
+  for (const auto& group : writers)
+    for (Node* writer : group)
+      writer->output()->replaceAllUsesDominatedByNodeWith(writer, origins.at(writer->output()));
+  for (const auto& group : writers) give_results(group.front()->input(0), group);
 }
 
 void normalise(std::shared_ptr<Graph> graph) {
@@ -133,7 +164,7 @@ class Search {
     if (all.empty()) return "nothing reads its result";
     std::stable_partition(all.begin(), all.end(), [](const Node* reader) { return !is_shape_reader(reader); });
     for (const Node* reader : all)
-      if (reader->kind() == c10::prim::Return) return "its result is " + describe(reader);
+      if (is_result(reader)) return "its result is " + describe(reader);
     return "its result goes to " + describe(all.front()) + ", with which no rule begins";
   }
 
@@ -178,16 +209,6 @@ PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& opti
     result.changed = result.changed || inner.changed;
   });
   return result;
-}
-
-void replace_contents(Graph& original, Graph& with) {
-  Block* block = original.block();
-  while (!block->outputs().empty()) block->eraseOutput(block->outputs().size() - 1);
-  for (auto node = block->nodes().rbegin(); node != block->nodes().rend(); ++node) node.destroyCurrent();
-  while (!block->inputs().empty()) block->eraseInput(block->inputs().size() - 1);
-  block->cloneFrom(with.block(), [](Value* value) -> Value* {
-    TORCH_INTERNAL_ASSERT(false, "a value from outside the graph: ", value->debugName());
-  });
 }
 
 std::shared_ptr<Graph> forked_graph(const Node* node) {

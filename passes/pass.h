@@ -23,9 +23,8 @@ struct PassResult {
 };
 
 // Expects calls to be inlined, and a graph that may be spoiled: a copy. Where it throws, or where nothing changed, the
-// copy is thrown away, else replace_contents makes the original like it.
+// copy is thrown away, else it takes the original's place.
 PassResult run_pass(const std::shared_ptr<torch::jit::Graph>& graph, const PassOptions& options);
-void replace_contents(torch::jit::Graph& original, torch::jit::Graph& with);
 
 // The inverse: only ATen's ops are left. Returns whether there was anything to do.
 bool unfuse_graph(const std::shared_ptr<torch::jit::Graph>& graph, std::vector<Site>& sites, const std::string& method);

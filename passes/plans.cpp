@@ -10,6 +10,7 @@
 namespace tailor {
 namespace {
 
+using torch::jit::Graph;
 using torch::jit::GraphExecutor;
 using torch::jit::GraphFunction;
 
@@ -17,14 +18,17 @@ using torch::jit::GraphFunction;
 using Executors = std::array<std::optional<GraphExecutor>, 4>;
 
 Executors& executors_of(GraphFunction& function);
+std::shared_ptr<Graph>& graph_of(GraphFunction& function);
 
 // torch has no way to ask whether a function has run: get_executor() makes an executor, for a large graph at the price of
-// several copies, and there are four. The language lets an explicit instantiation name a private member.
-template <Executors GraphFunction::*member>
+// several copies, and there are four. Nor has it one to give a function another graph. The language lets an explicit
+// instantiation name a private member.
+template <Executors GraphFunction::*executors, std::shared_ptr<Graph> GraphFunction::*graph>
 struct Reveal {
-  friend Executors& executors_of(GraphFunction& function) { return function.*member; }
+  friend Executors& executors_of(GraphFunction& function) { return function.*executors; }
+  friend std::shared_ptr<Graph>& graph_of(GraphFunction& function) { return function.*graph; }
 };
-template struct Reveal<&GraphFunction::executors_>;
+template struct Reveal<&GraphFunction::executors_, &GraphFunction::graph_>;
 
 class AutocastState {
  public:
@@ -65,6 +69,11 @@ void forget_plans(GraphFunction& function) {
     const AutocastState as_it_was_made((state & 1) != 0, (state & 2) != 0);
     executors[state] = GraphExecutor(function.optimized_graph(), function.name());
   }
+}
+
+void set_graph(GraphFunction& function, std::shared_ptr<Graph> graph) {
+  graph->set_op_version(function.graph()->get_op_version());
+  graph_of(function) = std::move(graph);
 }
 
 }  // namespace tailor

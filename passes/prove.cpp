@@ -129,6 +129,16 @@ bool is_available_at(const Value* value, const Node* node, const std::unordered_
          is_available_at(producer->input(), node, assigned);
 }
 
+// Whether the value is a tensor that an attribute holds or a caller gave.
+bool is_from_outside(const Value* value) {
+  const Node* producer = seen(const_cast<Value*>(value))->node();
+  const bool is_input =
+      producer->kind() == c10::prim::Param && producer->owningBlock() == producer->owningGraph()->block();
+  return (is_input || producer->kind() == c10::prim::GetAttr) &&
+         value->type()->isSubtypeOf(*c10::OptionalType::ofTensor()) &&
+         !value->type()->isSubtypeOf(*c10::NoneType::get());
+}
+
 }  // namespace
 
 bool enters_autocast(const Node* node) { return node->kind() == c10::prim::Enter && is_autocast(node); }
@@ -144,7 +154,7 @@ void Surroundings::read(Block* block) {
     const std::size_t index = row.nodes.size();
     if (enters_autocast(node)) ++autocast_depth_;
     if (leaves_autocast(node)) --autocast_depth_;
-    places_[node] = {block, index, autocast_depth_ > 0};
+    if (node->kind().is_aten()) places_[node] = {index, autocast_depth_ > 0};
     row.nodes.push_back(node);
     row.noticeable.push_back(row.noticeable.back() + is_noticeable(node));
     const auto note = [&](Node* inner) {
@@ -220,7 +230,11 @@ std::string Surroundings::prove_writer(const Match& match, const Part& part, Nod
   const auto may_be_read = [&](Value* written) {
     return std::any_of(read.begin(), read.end(), [&](const Value* r) { return aliases().mayAlias(written, r); });
   };
-  if (!aliases().writesToAlias(writer, read) && std::none_of(all_written.begin(), all_written.end(), may_be_read))
+  // For torch any two tensors from outside may be the same one: that need not be asked, and most graphs ask no more.
+  const bool both_from_outside = std::any_of(all_written.begin(), all_written.end(), is_from_outside) &&
+                                 std::any_of(read.begin(), read.end(), is_from_outside);
+  if (!both_from_outside && !aliases().writesToAlias(writer, read) &&
+      std::none_of(all_written.begin(), all_written.end(), may_be_read))
     return "";
 
   for (Value* written : all_written) {

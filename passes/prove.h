@@ -42,8 +42,7 @@ class Surroundings {
 
  private:
   struct Place {
-    const Block* block;
-    std::size_t index;
+    std::size_t index;  // in the row
     bool under_autocast;
   };
   struct Foreign {
@@ -62,7 +61,7 @@ class Surroundings {
   torch::jit::AliasDb& aliases();
 
   std::shared_ptr<Graph> graph_;
-  std::unordered_map<const Node*, Place> places_;
+  std::unordered_map<const Node*, Place> places_;  // of what may be a part: ATen's ops
   std::unordered_map<const Block*, Row> rows_;
   std::unordered_set<std::string> assigned_attributes_;
   int autocast_depth_ = 0;

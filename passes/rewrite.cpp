@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -23,19 +24,26 @@ Value* insert_list(Graph& graph, const c10::TypePtr& element, c10::ArrayRef<Valu
   return node->output();
 }
 
-// The op's arguments in the order of its schema. A norm whose training is a constant false takes the overload that
-// writes nothing.
-std::vector<Value*> op_arguments(const Chain& chain, const std::vector<std::vector<Value*>>& by_step, Value* none) {
-  std::vector<Value*> result;
-  for (std::size_t i = 0; i < by_step.size(); ++i) {
-    const auto& arguments = by_step[i];
-    const bool inference = chain.steps[i].kind == Step::Kind::batch_norm && is_constant_false(arguments[4]);
-    for (std::size_t a = 0; a < arguments.size(); ++a) {
-      if (inference && (a == 4 || a == 5)) continue;  // training and momentum
-      result.push_back(arguments[a] ? arguments[a] : none);
-    }
-  }
-  return result;
+// A norm whose training is a constant false takes the overload without training and momentum, which writes nothing.
+bool take_inference_overload(Node* op) {
+  const auto& schema = op->schema();
+  const auto training = schema.argumentIndexWithName("training");
+  const auto momentum = schema.argumentIndexWithName("momentum");
+  if (!training || !is_constant_false(op->input(static_cast<std::size_t>(*training)))) return false;
+  op->removeInput(static_cast<std::size_t>(std::max(*training, *momentum)));
+  op->removeInput(static_cast<std::size_t>(std::min(*training, *momentum)));
+  return true;
+}
+
+// The chain's op, with the arguments of each step one after the other.
+Node* insert_op(Graph& graph, const Match& match, const std::vector<std::vector<Value*>>& by_step) {
+  std::vector<Value*> inputs;
+  for (const auto& arguments : by_step)
+    for (Value* argument : arguments) inputs.push_back(argument ? argument : graph.insertConstant(c10::IValue()));
+  Node* op = insert(graph, op_symbol(*match.chain), inputs, 1, match.linear.nodes[0]);
+  take_inference_overload(op);
+  op->getOperator();  // throws here, where the caller sees it, if the arguments fit no schema
+  return op;
 }
 
 // Results of chains that are rewritten already, where others read them.
@@ -132,16 +140,9 @@ class Rewriter {
 
   Value* none() { return graph_.insertConstant(c10::IValue()); }
 
-  Value* insert_op() {
-    const auto inputs = op_arguments(*match_.chain, arguments_, none());
-    Value* result = insert(graph_, op_symbol(*match_.chain), inputs, 1, match_.linear.nodes[0])->output();
-    result->node()->getOperator();  // throws here, where the caller sees it, if the arguments fit no schema
-    return result;
-  }
-
   Value* put_op() {
     const WithInsertPoint here(match_.last());
-    if (!match_.needs_uniform()) return insert_op();
+    if (!match_.needs_uniform()) return insert_op(graph_, match_, arguments_)->output();
 
     auto& linear = arguments_[0];
     Value* bias = linear[2] ? linear[2] : none();
@@ -156,7 +157,7 @@ class Rewriter {
     Block* as_written = choice->addBlock();
     {
       const WithInsertPoint inside(fused);
-      fused->registerOutput(insert_op());
+      fused->registerOutput(insert_op(graph_, match_, arguments_)->output());
     }
     std::unordered_map<Value*, Value*> clones;
     for (std::size_t step = 0; step < arguments_.size(); ++step)
@@ -234,33 +235,14 @@ bool drop_unwritten(Block* block) {
   return dropped;
 }
 
-namespace {
-
-bool take_inference_overload(Graph& graph, Node* op) {
-  const auto& schema = op->schema();
-  const auto training = schema.argumentIndexWithName("training");
-  const auto momentum = schema.argumentIndexWithName("momentum");
-  if (!training || !is_constant_false(op->input(static_cast<std::size_t>(*training)))) return false;
-  std::vector<Value*> inputs;
-  for (int i = 0; i < static_cast<int>(op->inputs().size()); ++i)
-    if (i != *training && i != *momentum) inputs.push_back(op->input(static_cast<std::size_t>(i)));
-  const WithInsertPoint here(op);
-  Node* inference = insert(graph, op->kind(), inputs, 1, op);
-  inference->output()->copyMetadata(op->output())->setType(op->output()->type());
-  op->output()->replaceAllUsesWith(inference->output());
-  op->destroy();
-  return true;
-}
-
-}  // namespace
-
 bool settle_after_freezing(Graph& graph) {
   bool changed = false;
   bool anyone_writes = false;
   for_each_block(graph.block(), [&](Block* block) {
-    for (auto it = block->nodes().begin(); it != block->nodes().end();)
-      if (Node* node = *it++; fused_chain(node)) changed = take_inference_overload(graph, node) || changed;
-    for (const Node* node : block->nodes()) anyone_writes = anyone_writes || may_write(node);
+    for (Node* node : block->nodes()) {
+      if (fused_chain(node)) changed = take_inference_overload(node) || changed;
+      anyone_writes = anyone_writes || may_write(node);
+    }
   });
   return (!anyone_writes && drop_unwritten(graph.block())) || changed;
 }
@@ -308,8 +290,7 @@ Specimen take_specimen(const Match& match) {
   for (const Part& part : match.parts) copy(part.node);
   before.registerOutput(in_before.at(match.last()->output()));
 
-  const auto inputs = op_arguments(*match.chain, arguments, after.insertConstant(c10::IValue()));
-  Node* op = insert(after, op_symbol(*match.chain), inputs, 1, match.linear.nodes[0]);
+  Node* op = insert_op(after, match, arguments);
   after.registerOutput(op->output());
   const auto& schema = op->schema();
   for (std::size_t i = 0; i < specimen.inputs.size(); ++i)

@@ -97,19 +97,47 @@ std::string verified(const torch::jit::Module& original, const torch::jit::Modul
   }
 }
 
-}  // namespace
-
-void fuse(const Request& request, std::ostream& out) {
+// What every command begins with: what was asked for can be done, and the file is sound.
+ModelFile open(const Request& request, Progress& progress) {
   require_outputs(request);
   check_input_file(request.input_file);
   load_libraries(request);
-  Progress progress;
-  const ModelFile file(request.input, watch(progress, "checking " + request.input));
+  return ModelFile(request.input, watch(progress, "checking " + request.input));
+}
+
+torch::jit::Module load(const ModelFile& file, const Request& request, Place place, Progress& progress) {
   progress.show("loading " + request.input);
-  torch::jit::Module module = file.load(request.place);
+  return file.load(place);
+}
+
+// And what every command ends with: all is on the disk, what is left is renaming.
+void commit(std::ostream& out, std::initializer_list<StagedFile*> files) {
+  flush(out);
+  for (StagedFile* file : files)
+    if (file) file->commit();
+}
+
+// The model comes last, for where it is there the rest must be.
+void write(const torch::jit::Module& module, const ModelFile& file, const Request& request, Progress& progress,
+           std::ostream& out, std::initializer_list<StagedFile*> others) {
+  progress.show("writing " + request.output);
+  StagedFile output(request.output);
+  save(module, file.extra_files(), request.place, output);
+  progress.clear();
+  commit(out, others);
+  output.commit();
+  warn_of_losses(file, request);
+}
+
+}  // namespace
+
+void fuse(const Request& request, std::ostream& out) {
+  Progress progress;
+  const ModelFile file = open(request, progress);
+  torch::jit::Module module = load(file, request, request.place, progress);
   // Loaded once more, not copied: a copy would share its graphs with the one that is rewritten.
   std::optional<torch::jit::Module> original;
-  if (request.verify || !request.svg.empty()) original = file.load(request.place);
+  if (request.verify || !request.svg.empty()) original = load(file, request, request.place, progress);
 
   progress.show("fusing");
   std::vector<Specimen> specimens;
@@ -129,26 +157,14 @@ void fuse(const Request& request, std::ostream& out) {
   original.reset();
   specimens.clear();
 
-  progress.show("writing " + request.output);
-  StagedFile output(request.output);
-  save(module, file.extra_files(), request.place, output);
-  progress.clear();
-  flush(out);
-  // All is on the disk, what is left is renaming; the model comes last, for where it is there the rest must be.
-  if (report_file) report_file->commit();
-  if (drawing) drawing->commit();
-  output.commit();
-  warn_of_losses(file, request);
+  write(module, file, request, progress, out, {report_file.get(), drawing.get()});
 }
 
 void inspect(const Request& request, std::ostream& out) {
-  require_outputs(request);
-  load_libraries(request);
   Progress progress;
-  const ModelFile file(request.input, watch(progress, "checking " + request.input));
-  progress.show("loading " + request.input);
+  const ModelFile file = open(request, progress);
   // Nothing is rewritten, so the CPU will do, on every machine.
-  const torch::jit::Module module = file.load(Place::cpu);
+  const torch::jit::Module module = load(file, request, Place::cpu, progress);
   const Report report = tailor::inspect(module, Options{request.rules});
   progress.clear();
   out << site_table(report, "would fuse") << '\n' << tensor_table(module) << '\n';
@@ -156,18 +172,13 @@ void inspect(const Request& request, std::ostream& out) {
 
   const auto report_file = staged(request.report, report.json() + "\n");
   const auto drawing = staged(request.svg, request.svg.empty() ? "" : draw(module, nullptr));
-  flush(out);
-  if (report_file) report_file->commit();
-  if (drawing) drawing->commit();
+  commit(out, {report_file.get(), drawing.get()});
 }
 
 void unfuse(const Request& request, std::ostream& out) {
-  require_outputs(request);
-  load_libraries(request);
   Progress progress;
-  const ModelFile file(request.input, watch(progress, "checking " + request.input));
-  progress.show("loading " + request.input);
-  torch::jit::Module module = file.load(request.place);
+  const ModelFile file = open(request, progress);
+  torch::jit::Module module = load(file, request, request.place, progress);
   const Report report = tailor::unfuse(module);
   if (needs_tailor(module)) {
     throw Failure(Exit::verification, request.input + ": not written: some of Tailor's ops could not be undone");
@@ -175,14 +186,7 @@ void unfuse(const Request& request, std::ostream& out) {
   progress.clear();
   out << request.output << " loads without Tailor\n";
   const auto report_file = staged(request.report, report.json() + "\n");
-  progress.show("writing " + request.output);
-  StagedFile output(request.output);
-  save(module, file.extra_files(), request.place, output);
-  progress.clear();
-  flush(out);
-  if (report_file) report_file->commit();
-  output.commit();
-  warn_of_losses(file, request);
+  write(module, file, request, progress, out, {report_file.get()});
 }
 
 }  // namespace tailor::tool

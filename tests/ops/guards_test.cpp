@@ -52,14 +52,6 @@ TEST(Check, ShapesWithoutWork) {
 
 TEST(Check, RaisesWhatEagerRaises) {
   const auto x = random({7, 5}), w = random({12, 5}), b = random({12});
-  const auto message_of = [](const auto& f) -> std::string {
-    try {
-      f();
-    } catch (const c10::Error& error) {
-      return error.what_without_backtrace();
-    }
-    return "";
-  };
   for (const auto& wrong :
        {random({7, 6}), random({6}), random({}), random({7, 5}, at::kFloat), random({7, 5}, at::kLong)}) {
     const std::string wanted = message_of([&] { at::linear(wrong, w, b); });
@@ -79,14 +71,6 @@ TEST(Check, RaisesWhatEagerRaises) {
 
 // An author who spelled the chain otherwise gets that spelling's errors.
 TEST(Check, RaisesAsSpelled) {
-  const auto message_of = [](const auto& f) -> std::string {
-    try {
-      f();
-    } catch (const c10::Error& error) {
-      return error.what_without_backtrace();
-    }
-    return "";
-  };
   const auto x = random({7, 5}), w = random({12, 5}), b = random({12});
   const auto wide = random({2, 7, 12}), batch = random({4, 7, 5}), tall = random({7, 6});
   EXPECT_EQ(message_of([&] { check(batch, w, b, {}, mul_bn, 0, "addmm"); }),

@@ -37,6 +37,17 @@ inline Arguments sample() {
           {"num_groups", 3}};
 }
 
+// What `f` raises; empty where it raises nothing.
+template <class Function>
+std::string message_of(const Function& f) {
+  try {
+    f();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
 inline at::Tensor call(const c10::OperatorHandle& handle, const Arguments& arguments) {
   torch::jit::Stack stack;
   for (const auto& argument : handle.schema().arguments()) stack.push_back(arguments.at(argument.name()));

@@ -16,6 +16,37 @@ torch::jit::Node* find(const std::shared_ptr<Graph>& graph, const std::string& k
   throw std::logic_error("no " + kind);
 }
 
+TEST(Copy, IsTheSameGraph) {
+  const auto graph =
+      graph_of(net("h = x\nfor i in range(3):\n    if i > 1:\n        h = h * self.scale + 1\nreturn h, x"));
+  EXPECT_EQ(text(copy_of(*graph)), text(graph));
+}
+
+// A shared constant comes in as many copies as its readers need, each before those who read it.
+TEST(Copy, NoConstantHasManyReaders) {
+  std::string code = "graph(%x.0 : Tensor, %c : bool):\n  %one : int = prim::Constant[value=1]()\n";
+  for (int i = 0; i < 200; ++i) {
+    const std::string from = "%x." + std::to_string(i);
+    const std::string to = "%x." + std::to_string(i + 1);
+    code += "  " + to + " : Tensor = prim::If(%c)\n    block0():\n      %y." + std::to_string(i) +
+            " : Tensor = aten::add(" + from + ", %one, %one)\n      -> (%y." + std::to_string(i) +
+            ")\n    block1():\n      -> (" + from + ")\n";
+  }
+  const auto graph = parse(code + "  return (%x.200)");
+  const auto copy = copy_of(*graph);
+  copy->lint();
+  std::size_t uses = 0;
+  std::size_t constants = 0;
+  for (const torch::jit::Node* node : copy->nodes()) {
+    if (node->kind() != c10::prim::Constant) continue;
+    ++constants;
+    uses += node->output()->uses().size();
+    EXPECT_LE(node->output()->uses().size(), 64u);
+  }
+  EXPECT_EQ(uses, 400u);
+  EXPECT_EQ(constants, 7u);
+}
+
 TEST(Readers, LookThroughProfiles) {
   const auto graph = parse(R"(graph(%x : Tensor):
   %a : Tensor = prim::profile(%x)
@@ -97,6 +128,35 @@ TEST(SourceLine, SkipsTorchsOwnScript) {
 TEST(SourceLine, NoneInParsedIr) {
   const auto graph = parse("graph(%x : Tensor):\n  %y : Tensor = aten::relu(%x)\n  return (%y)");
   EXPECT_EQ(describe(find(graph, "aten::relu")), "`relu`");
+}
+
+// No user has written a ListConstruct.
+TEST(Describe, InTheUsersWords) {
+  const auto graph = graph_of(
+      net("l = [x, x]\nif self.training:\n    x = x + 1.0\nfor i in range(2):\n    x = x + 1.0\nreturn x, l[0]"));
+  EXPECT_EQ(describe(find(graph, "prim::If")), "the `if` in net.py:3");
+  EXPECT_EQ(describe(find(graph, "prim::Loop")), "the loop in net.py:5");
+  EXPECT_EQ(describe(find(graph, "prim::ListConstruct")), "a list");  // torch keeps no line of it
+  EXPECT_EQ(describe(graph->return_node()->input(0)->node()), "the method's result");
+  const auto mode =
+      parse("graph(%m : Any):\n  %e : Any = prim::Enter(%m)\n  %o : Any = prim::Exit(%m, %m, %m, %m)\n  return ()");
+  EXPECT_EQ(describe(find(mode, "prim::Enter")), "the beginning of a `with` block");
+  EXPECT_EQ(describe(find(mode, "prim::Exit")), "the end of a `with` block");
+}
+
+// A tracer keeps the whole stack of Python; in it stands who called the module.
+TEST(SourceLine, OfATrace) {
+  const auto graph = parse("graph(%x : Tensor):\n  %y : Tensor = aten::relu(%x)\n  return (%y)");
+  torch::jit::Node* relu = find(graph, "aten::relu");
+  const auto trace = [&](const std::string& stack) {
+    const auto source = std::make_shared<torch::jit::Source>(stack, "/lib/torch/nn/functional.py", 17);
+    relu->setSourceRange(torch::jit::SourceRange(source, 0, stack.size()));
+    return source_line(relu);
+  };
+  const std::string inner = "/lib/torch/nn/functional.py(17): relu\n/lib/torch/nn/modules/module.py(9): _call_impl\n";
+  EXPECT_EQ(trace(inner + "/home/me/net.py(30): forward\n/home/me/train.py(4): <module>\n"), "net.py:30");
+  EXPECT_EQ(trace(inner + "/lib/torch/jit/_trace.py(1): trace\n/home/me/train.py(4): <module>\n"), "functional.py:17");
+  EXPECT_EQ(trace("torch.relu(x)"), "functional.py:17");
 }
 
 TEST(ForEachBlock, ItselfFirst) {

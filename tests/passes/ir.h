@@ -55,7 +55,7 @@ std::string difference(const std::shared_ptr<Graph>& wanted, const std::shared_p
                        bool same_message = true);
 
 bool automatic(bool on);                       // tailor::auto
-std::int64_t calls_of(const std::string& op);  // how often its reference ran
+std::int64_t calls_of(const std::string& op);  // on any path
 
 // A net with one linear that must be left alone.
 struct NearMiss {

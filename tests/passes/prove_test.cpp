@@ -97,7 +97,7 @@ const NearMiss rows[] = {
      "y = self.batch_norm(self.linear(x)) + self.one\nif self.training:\n    raise Exception(\"no\")\nreturn "
      "self.swish(y "
      "/ self.factor)",
-     "`If` in net.py:3 stands between the norm and `div` in net.py:5, so that the norm's statistics or error would "
+     "the `if` in net.py:3 stands between the norm and `div` in net.py:5, so that the norm's statistics or error would "
      "come "
      "too late"},
     {"ReadsStatisticsAfterBatchNorm", "linear_batch_norm_add_div_swish",

@@ -90,20 +90,23 @@ OPS = [
 CHAINS = [op for op in OPS if op.overload == "default"]
 
 
-def draw(op, seed=0, dtype=torch.float32, device="cpu", *, x=(B, K), w=(N, K), b=(N,), vector=None, norm=(N,), stats=(N,),
+DEVICE = "cpu"  # where draw puts its tensors unless told otherwise
+
+
+def draw(op, seed=0, dtype=torch.float32, device=None, *, x=(B, K), w=(N, K), b=(N,), vector=None, norm=(N,), stats=(N,),
          number=(), groups=G, training=True, momentum=0.1, eps=1e-5):
     """Arguments in the schema's order; a shape of None leaves that argument out."""
-    generator = torch.Generator().manual_seed(1000 + seed)
+    generator = torch.Generator("cpu").manual_seed(1000 + seed)
     if vector is None:
         vector = (1,) if op.stem == "linear_batch_norm_add_div_swish" else (N,)
 
     def normal(shape, low=None, spread=1.0):
         if shape is None:
             return None
-        value = torch.randn(shape, generator=generator, dtype=torch.float64) * spread
+        value = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu") * spread
         if low is not None:
             value = low + value.abs()
-        return value.to(dtype).to(device)
+        return value.to(dtype).to(device or DEVICE)
 
     half = max(1, (w or (1,))[-1]) ** -0.5
     values = {

@@ -196,18 +196,19 @@ class CommandTest(unittest.TestCase):
     # ---- writing
 
     def test_refuses_outputs_that_are_no_files(self):
-        device, leaves = pathlib.Path("/dev/full"), ("model.pt",)
-        if os.geteuid() == 0:  # who could replace the machine's own, if the command were wrong
-            device, leaves = self.folder / "device", ("device", "model.pt")
-            os.mknod(device, 0o600 | stat.S_IFCHR, os.makedev(1, 7))
         other = self.folder / "other"
-        self.refused(6, "fuse", self.source, "-o", device, says="not a regular file", leaves=leaves)
-        self.refused(6, "fuse", self.source, "-o", self.folder, says="is a folder", leaves=leaves)
-        self.refused(6, "fuse", self.source, "-o", other / "x.pt", says="No such file", leaves=leaves)
-        self.refused(6, "fuse", self.source, "-o", self.target, "--report", device, says="not a regular file", leaves=leaves)
-        self.assertTrue(stat.S_ISCHR(device.stat().st_mode))
+        self.refused(6, "fuse", self.source, "-o", self.folder, says="is a folder")
+        self.refused(6, "fuse", self.source, "-o", other / "x.pt", says="No such file")
         os.mkfifo(other)
-        self.refused(6, "fuse", self.source, "-o", other, says="not a regular file", leaves=(*leaves, "other"))
+        kept = dict(says="not a regular file", leaves=("model.pt", "other"))
+        self.refused(6, "fuse", self.source, "-o", other, **kept)
+        self.refused(6, "fuse", self.source, "-o", self.target, "--report", other, **kept)
+        os.remove(other)
+        try:  # a device of the test's own: if this ever failed on the machine's, it would replace that
+            os.mknod(other, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+        except PermissionError:
+            return
+        self.refused(6, "fuse", self.source, "-o", other, **kept)
 
     def test_link(self):
         (self.folder / "there").mkdir()

@@ -69,7 +69,9 @@ class GpuOpsTest(Checks):
             for name in [n for n, v in reference.items() if isinstance(v, torch.Tensor)]:
                 for layout, view in cases.views(reference[name]):
                     written = training and name.startswith("running") and "expanded" in layout
-                    self.compare(op, {**reference, name: view}, f"{name} {layout}, training {training}", state=not written)
+                    # Where all rows are equal, cuDNN's variance is not quite zero: eager is 3e-5 off, the kernel right.
+                    equal_rows = training and name == "input" and layout == "rows expanded"
+                    self.compare(op, {**reference, name: view}, f"{name} {layout}, training {training}", (2e-4, 1e-3) if equal_rows else None, state=not written)
 
     def test_layouts_of_a_3d_input(self):
         for op, training in self.each(CHAINS):

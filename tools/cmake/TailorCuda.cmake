@@ -53,9 +53,10 @@ if(NOT CMAKE_CUDA_COMPILER)
   set(CUDAToolkit_ROOT ${toolkit})
 endif()
 
-# 80 also carries PTX, from which the driver makes code for every later GPU; 90a is Hopper with its own instructions.
+# Code of 8.0 also runs on 8.6 and 8.9, and its PTX, from which the driver makes code, on whatever is not named; 90a is
+# Hopper with its own instructions.
 if(NOT CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80 90a)
+  set(CMAKE_CUDA_ARCHITECTURES 80 90a-real 100-real 120-real)
 endif()
 enable_language(CUDA)
 set(TAILOR_WITH_CUDA ON)

@@ -1,0 +1,258 @@
+// The kernels of one chain: which one takes a call, and its launch. A generated file for each chain (CMakeLists.txt) says
+//
+//   static const tailor::TailRegistration registration = tailor::cuda::register_chain<tailor::chains::…>();
+#pragma once
+#include "backward.cuh"
+#include "launch.cuh"
+#include "wide.cuh"
+
+namespace tailor::cuda {
+
+constexpr std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
+
+// Calls `work` with an element of the tail's type.
+template <class Work>
+auto with_element(Element element, Work work) {
+  switch (element) {
+    case Element::float64:
+      return work(double());
+    case Element::float32:
+      return work(float());
+    case Element::bfloat16:
+      return work(__nv_bfloat16());
+    case Element::float16:
+      break;
+  }
+  return work(__half());
+}
+
+inline bool aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
+
+// Whether everything that is read along a row can be read 16 bytes at a time.
+inline bool in_packets(const Tail& tail, std::int64_t group_width, int width) {
+  bool all = group_width % width == 0 && tail.columns % width == 0 && aligned(tail.y) && aligned(tail.out);
+  for (const Operand& vector : tail.vectors) all = all && (!vector.per_column || aligned(vector.data));
+  const NormArguments& norm = tail.norm;
+  return all && aligned(norm.weight) && aligned(norm.bias) && aligned(norm.mean) && aligned(norm.var);
+}
+
+template <class Chain, class T>
+struct Launch {
+  const Tail& tail;
+  cudaStream_t stream;
+
+  // How many rows a thread works on at a time: enough bytes on their way to hide the memory's latency, few enough
+  // registers for many threads.
+  template <int Width>
+  static constexpr int rows_at_once = has_group_norm<Chain> && Width == 8 ? 2 : 4;
+
+  std::int64_t group_width(int width) const { return has_group_norm<Chain> ? tail.columns / tail.norm.groups : width; }
+
+  void run() const {
+    constexpr int width = elements_in_16_bytes<T>;
+    if (in_packets(tail, group_width(width), width))
+      run_with<width>();
+    else
+      run_with<1>();
+  }
+
+  template <int Width>
+  void run_with() const {
+    if constexpr (has_batch_norm<Chain>) {
+      if (tail.norm.batch_statistics) gather<Width>();
+    }
+    if (ceiling(group_width(Width), Width) <= most_threads) return rows<Width>();
+    if constexpr (has_group_norm<Chain>) wide<Width>();
+  }
+
+  template <int Width>
+  void rows() const {
+    constexpr int many = rows_at_once<Width>;
+    constexpr auto kernel = rows_kernel<Chain, T, many, Width>;
+    const int blocks = processors() * resident<kernel, most_threads>();
+    // A small problem is spread over as many threads as there are.
+    const std::int64_t tiles = ceiling(tail.rows, many) * (tail.columns / Width);
+    if (tiles < static_cast<std::int64_t>(blocks) * most_threads / 2) return rows_in<Width, 1>(blocks);
+    rows_in<Width, many>(blocks);
+  }
+
+  template <int Width, int at_once>
+  void rows_in(int blocks) const {
+    const Layout layout = lay_out(tail.rows, tail.columns, group_width(Width), Width, at_once, blocks);
+    launch<rows_kernel<Chain, T, at_once, Width>>(grid_of(layout.column_blocks, layout.row_blocks), most_threads,
+                                                  stream, tail, layout);
+  }
+
+  template <int Width>
+  void gather() const {
+    const Gathering gathering = share_out(tail.rows, tail.columns, Width);
+    launch<gather_kernel<Chain, T, 4, Width>>(
+        grid_of(ceiling(tail.columns, gathering.lanes * Width), gathering.chunks), gathering_threads, stream, tail,
+        gathering);
+  }
+
+  template <int Width>
+  void wide() const {
+    const std::int64_t groups = tail.rows * tail.norm.groups;
+    launch<wide_kernel<Chain, T, Width>>(grid_of(groups < 0x7fffffff ? groups : 0x7fffffff, 1), wide_threads, stream,
+                                         tail);
+  }
+};
+
+// The backward holds half as many columns a thread as the forward: it has a value, a gradient and sums for each.
+template <class T>
+inline constexpr int backward_width = elements_in_16_bytes<T> > 4 ? 4 : elements_in_16_bytes<T>;
+
+template <class Chain>
+const char* refuses(const Tail& tail, bool with_backward) {
+  if (tail.columns >= (std::int64_t{1} << 31)) return "it has 2^31 columns or more";
+  if (tail.rows >= (std::int64_t{1} << 31)) return "it has 2^31 rows or more";
+  if constexpr (has_group_norm<Chain>) {
+    const std::int64_t group_width = tail.columns / tail.norm.groups;
+    const int width = with_element(tail.element, [](auto element) { return backward_width<decltype(element)>; });
+    const std::int64_t lanes = in_packets(tail, group_width, width) ? group_width / width : group_width;
+    if (with_backward && lanes > most_threads) return "its groups are wider than the backward holds";
+  }
+  return nullptr;
+}
+
+template <class Chain>
+std::int64_t workspace(const Tail& tail) {
+  if (!has_batch_norm<Chain> || !tail.norm.batch_statistics) return 0;
+  // For either width, since alignment is not known yet.
+  const std::int64_t most =
+      larger(share_out(tail.rows, tail.columns, 1).chunks, share_out(tail.rows, tail.columns, 8).chunks);
+  const std::int64_t number = tail.element == Element::float64 ? 8 : 4;
+  return 2 * most * tail.columns * number;
+}
+
+template <class Chain, class T>
+struct LaunchBackward {
+  using F = Compute<T>;
+  const Tail& tail;
+  const TailGradient& gradient;
+  cudaStream_t stream;
+
+  static constexpr int rows_at_once = 2;
+
+  std::int64_t group_width(int width) const { return has_group_norm<Chain> ? tail.columns / tail.norm.groups : width; }
+
+  void run() const {
+    constexpr int width = backward_width<T>;
+    if (in_packets(tail, group_width(width), width) && aligned(gradient.of_out) && aligned(gradient.of_y))
+      run_with<width>();
+    else
+      run_with<1>();
+  }
+
+  template <int Width>
+  void run_with() const {
+    AddUp all;
+    all.to[Sums<Chain>::bias] = {gradient.of_bias};
+    for (int i = 0; i < vectors_of<Chain>; ++i)
+      all.to[Sums<Chain>::vector + i] = {gradient.of_vectors[i], !tail.vectors[i].per_column};
+    if constexpr (has_batch_norm<Chain> || has_group_norm<Chain>) {
+      all.to[Sums<Chain>::norm_weight] = {gradient.of_norm_weight};
+      all.to[Sums<Chain>::norm_bias] = {gradient.of_norm_bias};
+    }
+    if constexpr (has_batch_norm<Chain>) {
+      if (tail.norm.batch_statistics) return in_two_phases<Width>(all);
+    }
+    parts<Width, Phase::whole>({});
+    add_up<Width, Phase::whole>(all);
+  }
+
+  // The norm's own sums are needed in full precision by the second phase, and asked for by the caller perhaps: they are
+  // added up twice, once for each.
+  template <int Width>
+  void in_two_phases(const AddUp& all) const {
+    constexpr int weight = Sums<Chain>::norm_weight;
+    constexpr int bias = Sums<Chain>::norm_bias;
+    F* sums = static_cast<F*>(gradient.workspace) + parts_size();
+    parts<Width, Phase::norm_sums>({});
+    AddUp own;
+    own.to[weight] = {sums, true};
+    own.to[bias] = {sums + tail.columns, true};
+    add_up<Width, Phase::norm_sums>(own);
+    AddUp after = all;  // which vectors stand behind the norm, the kernels know: the others' parts are zero
+    after.to[Sums<Chain>::bias] = {};
+    for (int i = 0; i < vectors_of<Chain>; ++i)
+      if (!is_after_norm<Chain>(i)) after.to[Sums<Chain>::vector + i] = {};
+    add_up<Width, Phase::norm_sums>(after);
+    parts<Width, Phase::before_norm>({sums, sums + tail.columns});
+    AddUp before = all;
+    before.to[weight] = before.to[bias] = {};
+    for (int i = 0; i < vectors_of<Chain>; ++i)
+      if (is_after_norm<Chain>(i)) before.to[Sums<Chain>::vector + i] = {};
+    add_up<Width, Phase::before_norm>(before);
+  }
+
+  template <int Width, Phase phase>
+  static Layout layout(const Tail& tail) {
+    constexpr auto kernel = backward_kernel<Chain, T, rows_at_once, Width, phase>;
+    const std::int64_t group = has_group_norm<Chain> ? tail.columns / tail.norm.groups : Width;
+    return lay_out(tail.rows, tail.columns, group, Width, rows_at_once, processors() * resident<kernel, most_threads>());
+  }
+
+  template <int Width, Phase phase>
+  void parts(const NormSums<F>& sums) const {
+    const Layout to = layout<Width, phase>(tail);
+    launch<backward_kernel<Chain, T, rows_at_once, Width, phase>>(grid_of(to.column_blocks, to.row_blocks),
+                                                                  most_threads, stream, tail, gradient, sums, to);
+  }
+
+  template <int Width, Phase phase>
+  void add_up(AddUp what) const {
+    bool any = false;
+    for (const Destination& to : what.to) any = any || to.data != nullptr;
+    if (!any) return;
+    what.parts = static_cast<int>(layout<Width, phase>(tail).row_blocks);
+    launch<add_up_kernel<T>>(grid_of(ceiling(tail.columns, add_up_columns), Sums<Chain>::count),
+                             add_up_columns * add_up_rows, stream, static_cast<const F*>(gradient.workspace),
+                             tail.columns, what);
+  }
+
+  // Numbers in the workspace that the parts may take: no GPU has more row blocks than this.
+  std::int64_t parts_size() const { return Sums<Chain>::count * most_row_blocks() * tail.columns; }
+  std::int64_t most_row_blocks() const {
+    std::int64_t most = row_blocks_of<Phase::whole>();
+    if constexpr (has_batch_norm<Chain>)
+      most = larger(most, larger(row_blocks_of<Phase::norm_sums>(), row_blocks_of<Phase::before_norm>()));
+    return most;
+  }
+  // With packets or without: alignment is not known yet.
+  template <Phase phase>
+  std::int64_t row_blocks_of() const {
+    return larger(layout<1, phase>(tail).row_blocks, layout<backward_width<T>, phase>(tail).row_blocks);
+  }
+  std::int64_t workspace() const { return (parts_size() + 2 * tail.columns) * static_cast<std::int64_t>(sizeof(F)); }
+};
+
+template <class Chain>
+const char* forward(const Tail& tail, void* stream) {
+  with_element(tail.element, [&]<class T>(T) { Launch<Chain, T>{tail, static_cast<cudaStream_t>(stream)}.run(); });
+  return launch_error();
+}
+
+template <class Chain>
+std::int64_t backward_workspace(const Tail& tail) {
+  return with_element(tail.element, [&]<class T>(T) { return LaunchBackward<Chain, T>{tail, {}, nullptr}.workspace(); });
+}
+
+template <class Chain>
+const char* backward(const Tail& tail, const TailGradient& gradient, void* stream) {
+  with_element(tail.element, [&]<class T>(T) {
+    LaunchBackward<Chain, T>{tail, gradient, static_cast<cudaStream_t>(stream)}.run();
+  });
+  return launch_error();
+}
+
+template <class Chain>
+TailRegistration register_chain() {
+  static const TailKernels kernels{
+      "cuda",         "cuda_backward",           refuses<Chain>, workspace<Chain>,
+      forward<Chain>, backward_workspace<Chain>, backward<Chain>};
+  return {Chain::name, Device::cuda, kernels};
+}
+
+}  // namespace tailor::cuda

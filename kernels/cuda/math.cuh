@@ -1,0 +1,125 @@
+// Numbers on the GPU: what each element type is computed in, and the functions of one number.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "../tail.h"
+
+namespace tailor::cuda {
+
+__device__ __forceinline__ float widen(float value) { return value; }
+__device__ __forceinline__ double widen(double value) { return value; }
+__device__ __forceinline__ float widen(__nv_bfloat16 value) { return __bfloat162float(value); }
+__device__ __forceinline__ float widen(__half value) { return __half2float(value); }
+
+template <class T>
+using Compute = decltype(widen(T()));
+
+__device__ __forceinline__ void narrow(float value, float& out) { out = value; }
+__device__ __forceinline__ void narrow(double value, double& out) { out = value; }
+__device__ __forceinline__ void narrow(float value, __nv_bfloat16& out) { out = __float2bfloat16_rn(value); }
+__device__ __forceinline__ void narrow(float value, __half& out) { out = __float2half_rn(value); }
+
+// One instruction each. They flush what is below 2^-126 to zero.
+__device__ __forceinline__ float quick_exp2(float value) {
+  float out;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(value));
+  return out;
+}
+__device__ __forceinline__ float quick_reciprocal(float value) {
+  float out;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(value));
+  return out;
+}
+
+__device__ __forceinline__ float quick_inverse_root(float value) {
+  float out;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(value));
+  return out;
+}
+
+// factor / sqrt(var + eps), rounded once: it stands in every value of a column, where its error would be no noise but a
+// tilt. `low` are the digits that each step lost. Wants eps above 1e-30, that nothing is flushed to zero.
+__device__ __forceinline__ float scale_of(float var, float eps, float factor) {
+  const float sum = var + eps;
+  const float sum_low = eps - (sum - var);
+  const float root = quick_inverse_root(sum);
+  const float product = sum * root;
+  const float product_low = fmaf(sum, root, -product);
+  float off = fmaf(-product, root, 1.0f);  // 1 - sum · root²
+  off = fmaf(-product_low, root, off);
+  off = fmaf(-sum_low * root, root, off);
+  const float root_low = 0.5f * off * root;
+  const float scaled = root * factor;
+  const float scale = scaled + fmaf(root_low, factor, fmaf(root, factor, -scaled));
+  return isfinite(scale) ? scale : scaled;
+}
+__device__ __forceinline__ double scale_of(double var, double eps, double factor) { return factor / sqrt(var + eps); }
+
+// A value that the compiler may not take apart.
+__device__ __forceinline__ float rounded_value(float value) {
+  asm("" : "+f"(value));
+  return value;
+}
+__device__ __forceinline__ double rounded_value(double value) {
+  asm("" : "+d"(value));
+  return value;
+}
+
+// Division by a number, as eager does it on the GPU: a multiplication.
+template <class F>
+struct ByReciprocal {
+  F reciprocal;
+  __device__ __forceinline__ F operator()(F value) const { return value * reciprocal; }
+};
+
+// For 16-bit elements, which keep 11 bits of it: right to 20 bits.
+struct QuickMath {
+  static __device__ __forceinline__ float rounded(float v) { return rounded_value(v); }
+  static __device__ __forceinline__ auto divisor(float d) { return ByReciprocal<float>{1 / d}; }
+  static __device__ __forceinline__ float sigmoid(float v) {
+    return quick_reciprocal(1.0f + quick_exp2(v * -1.4426950408889634f));
+  }
+  static __device__ __forceinline__ float swish(float v) { return v * sigmoid(v); }
+  static __device__ __forceinline__ float inverse_deviation(float var, float eps) { return quick_inverse_root(var + eps); }
+};
+
+// For float32 and float64: to the last bit or two, as eager's.
+struct ExactMath {
+  template <class F>
+  static __device__ __forceinline__ F rounded(F v) {
+    return rounded_value(v);
+  }
+  template <class F>
+  static __device__ __forceinline__ auto divisor(F d) {
+    return ByReciprocal<F>{1 / d};
+  }
+  static __device__ __forceinline__ float sigmoid(float v) {
+    const float one_plus = 1.0f + expf(-v);
+    const float quick = quick_reciprocal(one_plus);
+    const float right = fmaf(quick, fmaf(-one_plus, quick, 1.0f), quick);  // one step of Newton's
+    return v < -87.0f ? 0.0f : right;  // there one_plus leaves the range of quick_reciprocal, and the result is 1e-38
+  }
+  static __device__ __forceinline__ double sigmoid(double v) { return 1.0 / (1.0 + exp(-v)); }
+  static __device__ __forceinline__ float swish(float v) { return v * sigmoid(v); }
+  static __device__ __forceinline__ double swish(double v) { return v / (1.0 + exp(-v)); }
+  template <class F>
+  static __device__ __forceinline__ F inverse_deviation(F var, F eps) {
+    return scale_of(var, eps, F(1));
+  }
+};
+
+template <class T>
+struct MathOf {
+  using type = ExactMath;
+};
+template <>
+struct MathOf<__nv_bfloat16> {
+  using type = QuickMath;
+};
+template <>
+struct MathOf<__half> {
+  using type = QuickMath;
+};
+
+}  // namespace tailor::cuda

@@ -1,0 +1,82 @@
+// The norms over tiles.
+#pragma once
+#include "place.cuh"
+
+namespace tailor::cuda {
+
+// Waits for the warps of one slot.
+__device__ __forceinline__ void wait_for_slot(int slot, int lanes) {
+  asm volatile("bar.sync %0, %1;" ::"r"(slot + 1), "r"(lanes) : "memory");
+}
+
+template <int Rows, class F>
+__device__ __forceinline__ void sum_over_lanes(F (&sums)[Rows], int lanes) {
+#pragma unroll
+  for (int apart = 1; apart < 32; apart *= 2) {
+    if (apart >= lanes) break;
+#pragma unroll
+    for (int row = 0; row < Rows; ++row) sums[row] += __shfl_xor_sync(0xffffffffu, sums[row], apart);
+  }
+}
+
+// Sums over a slot, one for each row of the tile, in a fixed order. Where a slot is several warps they meet in shared
+// memory, in a buffer that the sum before did not use: a warp that is one sum ahead then overwrites nothing unread.
+template <int buffer, int Rows, class F>
+__device__ __forceinline__ void sum_over_slot(F (&sums)[Rows], int lanes) {
+  sum_over_lanes(sums, lanes);
+  if (lanes <= 32) return;
+  __shared__ F of_warp[Rows][most_threads / 32];
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warps = lanes / 32;
+  if (lane == 0) {
+#pragma unroll
+    for (int row = 0; row < Rows; ++row) of_warp[row][warp] = sums[row];
+  }
+  const int slot = warp / warps;
+  wait_for_slot(slot, lanes);
+#pragma unroll
+  for (int row = 0; row < Rows; ++row) sums[row] = of_warp[row][slot * warps + lane % warps];
+  sum_over_lanes(sums, warps);
+}
+
+// A group norm of a tile whose groups are held by one slot each: mean and variance in two passes over the registers.
+template <class Math, class F, int Rows, int Width>
+struct GroupStatistics {
+  PerRow<F, Rows> mean, inverse_deviation;
+
+  __device__ __forceinline__ GroupStatistics(const Tile<F, Rows, Width>& v, const Place& place, const Layout& layout,
+                                             F eps) {
+    const F share = F(1) / static_cast<F>(layout.group_width);
+    F sums[Rows] = {};
+#pragma unroll
+    for (int row = 0; row < Rows; ++row) {
+#pragma unroll
+      for (int i = 0; i < Width; ++i) sums[row] += v.at[row][i];
+      if (!place.holds) sums[row] = 0;
+    }
+    sum_over_slot<0>(sums, layout.lanes);
+#pragma unroll
+    for (int row = 0; row < Rows; ++row) {
+      mean.at[row] = sums[row] * share;
+      sums[row] = 0;
+#pragma unroll
+      for (int i = 0; i < Width; ++i) {
+        const F off = v.at[row][i] - mean.at[row];
+        sums[row] += off * off;
+      }
+      if (!place.holds) sums[row] = 0;
+    }
+    sum_over_slot<1>(sums, layout.lanes);
+#pragma unroll
+    for (int row = 0; row < Rows; ++row) inverse_deviation.at[row] = Math::inverse_deviation(sums[row] * share, eps);
+  }
+};
+
+// A batch norm's numbers for the columns of a thread.
+template <class F, int Width>
+struct ColumnStatistics {
+  Columns<F, Width> mean, scale, bias;
+};
+
+}  // namespace tailor::cuda

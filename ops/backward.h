@@ -1,0 +1,48 @@
+// Autograd of a fast path. The linear is torch's own, with torch's own backward; a node of ours stands behind it for the
+// tail: it keeps the linear's result and computes everything else anew (kernels/gradient.h).
+#pragma once
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include "fast.h"
+
+namespace tailor {
+
+class TailBackward final : public torch::autograd::Node {
+ public:
+  // Keeps what the backward will need of a call, whose linear gave `y`. Where eager would not mind if somebody wrote to
+  // an operand before the backward, this puts a copy of it into the call.
+  static std::shared_ptr<TailBackward> prepare(FastCall& call, const at::Tensor& y);
+  static void attach(std::shared_ptr<TailBackward> node, const at::Tensor& out);
+
+  // For kernels that find batch statistics; null where there are none.
+  void* saved_statistics() const { return statistics_.defined() ? statistics_.mutable_data_ptr() : nullptr; }
+
+  std::string name() const override;
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
+  void release_variables() override;
+
+ private:
+  using Saved = torch::autograd::SavedVariable;
+
+  // The node's inputs, in the order of its gradients.
+  struct Inputs {
+    at::Tensor y, bias;
+    TailTensors tensors;
+  };
+  Inputs unpack();  // raises eager's own error where one was written to since
+  torch::autograd::variable_list by_kernel(const Inputs& inputs, const at::Tensor& of_out);
+  torch::autograd::variable_list by_reference(const Inputs& inputs, const at::Tensor& of_out);
+
+  const Chain* chain_ = nullptr;
+  DevicePaths* paths_ = nullptr;
+  Tail tail_;
+  Saved y_;
+  at::Tensor bias_;       // its value is not needed
+  at::Tensor norm_bias_;  // our own copy, or its value is not needed
+  std::array<Saved, max_operands> vectors_;
+  Saved norm_weight_, running_mean_, running_var_;
+  at::Tensor statistics_;
+};
+
+}  // namespace tailor

@@ -1,0 +1,67 @@
+// The fast path: torch's own linear, then the chain's tail in one kernel of kernels/, where there is one for this call.
+//
+// Whether there is, is decided here and nowhere else, before anything is computed: a call that is refused has changed
+// nothing, and runs the reference.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "../kernels/tail.h"
+#include "calls.h"
+#include "chain.h"
+#include "reference.h"
+
+namespace tailor {
+
+// The tensors that a tail reads besides the linear's result. Undefined where the call has none.
+struct TailTensors {
+  std::array<at::Tensor, max_operands> vectors;
+  at::Tensor norm_weight, norm_bias, running_mean, running_var;
+};
+
+struct DevicePaths {
+  explicit DevicePaths(const Chain& chain, Device device);
+  const TailKernels* kernels;  // null: none for this chain and device
+  std::optional<CallCounter> forward, backward;
+};
+
+// A call that a kernel takes: everything but the linear's result.
+struct FastCall {
+  const Chain* chain = nullptr;
+  Norm norm = Norm::as_called;
+  DevicePaths* paths = nullptr;
+  bool wants_gradients = false;
+  at::Tensor input, weight, bias;
+  TailTensors tensors;
+  Tail tail;  // without pointers
+};
+
+// Sets the pointers of a tail.
+void point_at(Tail& tail, const TailTensors& tensors);
+
+// What kernels want as their stream.
+void* current_stream(c10::Device device);
+
+// What one op needs to choose, kept between calls.
+class FastPath {
+ public:
+  explicit FastPath(const Chain& chain) : chain_(chain) {}
+
+  // The result, or none where the reference has to run.
+  std::optional<at::Tensor> run(const StepArguments* arguments, Norm norm);
+
+ private:
+  DevicePaths& on(Device device);
+  // Null if `call` is ready, else why no kernel takes these arguments.
+  const char* prepare(const StepArguments* arguments, FastCall& call);
+
+  const Chain& chain_;
+  std::once_flag found_;
+  std::array<std::unique_ptr<DevicePaths>, 2> devices_;
+};
+
+}  // namespace tailor

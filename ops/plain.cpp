@@ -1,0 +1,40 @@
+#include "plain.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cstdint>
+
+namespace tailor {
+namespace {
+
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+
+// Autograd's keys sit on every tensor; whether it is at work is a question of its own. Autocast's too.
+constexpr DispatchKeySet plain_keys =
+    DispatchKeySet({DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA,
+                    DispatchKey::ADInplaceOrView}) |
+    c10::autocast_dispatch_keyset;
+
+bool has_only(DispatchKeySet keys, DispatchKeySet allowed) { return (keys.raw_repr() & ~allowed.raw_repr()) == 0; }
+
+}  // namespace
+
+const char* unusual_thread() {
+  const auto keys = c10::impl::tls_local_dispatch_key_set();
+  if (!has_only(keys.included_, c10::default_included_set)) return "a mode, a transform or a trace is active";
+  if (!has_only(c10::default_excluded_set, keys.excluded_)) return "autocast is on";
+  return nullptr;
+}
+
+const char* unusual_tensor(const at::Tensor& tensor) {
+  if (!has_only(tensor.key_set(), plain_keys)) return "a tensor is no plain dense one";
+  if (tensor.unsafeGetTensorImpl()->_fw_grad(0, tensor).defined()) return "a tensor carries a forward-mode gradient";
+  return nullptr;
+}
+
+bool is_aligned(const at::Tensor& tensor) {
+  return reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % 16 == 0;
+}
+
+}  // namespace tailor

@@ -1,0 +1,14 @@
+// Whether a call is an ordinary one: plain dense tensors, and nothing in the thread that changes what ops mean.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace tailor {
+
+// Null if so, else what is unusual, in a user's words.
+const char* unusual_thread();                         // autocast, tracing, vmap, functorch, modes
+const char* unusual_tensor(const at::Tensor& tensor);  // subclasses, layouts, views with a conjugate bit, dual numbers
+
+// To the 16 bytes that kernels read at a time.
+bool is_aligned(const at::Tensor& tensor);
+
+}  // namespace tailor

@@ -1,0 +1,156 @@
+"""The CUDA kernels: at every size around a packet, a warp and a block, on unaligned views, forwards and backwards. Each call
+must run its kernel; float64 is the referee, and eager's own error the measure."""
+import itertools
+import unittest
+
+import torch
+
+import cases
+from cases import CHAINS, draw
+from checks import Checks, calls_of, copied, main
+
+GPU = torch.cuda.is_available()
+EDGES = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 513, 1000]
+GROUP_WIDTHS = [1, 2, 3, 4, 8, 12, 16, 24, 31, 32, 33, 64, 96, 100, 128, 256, 320, 512, 1000, 1024, 2048, 2056, 4096, 5000]
+
+
+def sized(op, rows, columns, groups=1, dtype=torch.float32, seed=0, inner=24, training=True):
+    column = (1,) if op.stem == "linear_batch_norm_add_div_swish" else (columns,)
+    return draw(op, seed, dtype, "cuda", x=(rows, inner), w=(columns, inner), b=(columns,), vector=column, norm=(columns,),
+                stats=(columns,), groups=groups, training=training)
+
+
+@unittest.skipUnless(GPU, "this needs a GPU")
+class CudaTest(Checks):
+    def close(self, mine, theirs, exact, what, loose=2.0):
+        """`mine` is as near to `exact` as `theirs`, or within a few roundings of the tensor's own size."""
+        self.assertEqual((mine.dtype, mine.shape, mine.device), (theirs.dtype, theirs.shape, theirs.device), what)
+        size = max(1.0, exact.abs().max().item())
+        off, eagers = ((t.double() - exact).abs().max().item() for t in (mine, theirs))
+        roundings = 1e4 if mine.dtype == torch.float64 else 16  # in float64 eager is the referee, and its error unknown
+        self.assertLessEqual(off, loose * eagers + roundings * torch.finfo(mine.dtype).eps * size, f"{what}: eager's error is {eagers:g}")
+
+    def forward(self, op, arguments, what):
+        mine, theirs, exact = copied(arguments), copied(arguments), cases.in_double(copied(arguments))
+        with torch.no_grad():
+            out = self.assert_calls(op.stem, lambda: op(mine), what, "cuda")
+            self.close(out, op.eager(theirs), op.eager(exact), f"{op} {what}")
+        for name in ("running_mean", "running_var"):
+            if arguments.get(name) is not None:
+                self.close(mine[name], theirs[name], exact[name], f"{op} {what}: {name}")
+
+    def backward(self, op, arguments, what, cotangent=None):
+        found = []
+        for call, values in ((op, copied(arguments)), (op.eager, copied(arguments)), (op.eager, cases.in_double(copied(arguments)))):
+            names = op.tensors(values)
+            leaves = [values[n].requires_grad_() for n in names]
+            before = calls_of(op.stem, "cuda_backward")
+            out = call(values)
+            if cotangent is None:
+                cotangent = torch.linspace(-1, 1, out.numel(), device="cuda").reshape(out.shape)
+            found.append(torch.autograd.grad(out, leaves, cotangent.to(out.dtype)))
+            if call is op:
+                self.assertEqual(calls_of(op.stem, "cuda_backward"), before + 1, f"{op} {what}: the kernel did not run")
+        size = max(g.abs().max().item() for g in found[2])
+        for name, mine, theirs, exact in zip(names, *found):
+            self.assertEqual((mine.dtype, mine.shape, mine.stride()), (theirs.dtype, theirs.shape, theirs.stride()), f"{op} {what}: {name}")
+            off, eagers = ((g.double() - exact).abs().max().item() for g in (mine, theirs))
+            limit = 2 * eagers + 16 * torch.finfo(mine.dtype).eps * size
+            self.assertLessEqual(off, limit, f"{op} {what}: gradient of {name}, eager's error is {eagers:g}")
+
+    def each(self):
+        for op, training in itertools.product(CHAINS, (True, False)):
+            if op.batch_norm or not training:
+                yield op, training
+
+    def test_columns(self):
+        for (op, training), dtype, columns in itertools.product(self.each(), cases.FLOATS, EDGES):
+            rows = 5 + columns % 9
+            arguments = sized(op, rows, columns, dtype=dtype, training=training)
+            if op.group_norm and columns == 1 and dtype in (torch.float16, torch.bfloat16):
+                continue  # one value in a group: all that is left is its rounding over the root of eps
+            self.forward(op, arguments, f"{rows}×{columns} {dtype} training {training}")
+            if dtype != torch.float64 and columns > 4 and not (op.group_norm and columns > 256):
+                self.backward(op, arguments, f"{rows}×{columns} {dtype} training {training}")
+
+    def test_rows(self):
+        for (op, training), rows in itertools.product(self.each(), [1, 2, 3, 4, 5, 7, 8, 9, 31, 33, 127, 129, 1023, 4097]):
+            if training and rows == 1:
+                continue
+            for dtype, columns in ((torch.float32, 48), (torch.bfloat16, 264), (torch.float32, 1032)):
+                arguments = sized(op, rows, columns, groups=8, dtype=dtype, training=training)
+                self.forward(op, arguments, f"{rows}×{columns} {dtype} training {training}")
+                if rows > 2:
+                    self.backward(op, arguments, f"{rows}×{columns} {dtype} training {training}")
+
+    def test_group_widths(self):
+        for op, dtype, width, groups in itertools.product(CHAINS, cases.FLOATS, GROUP_WIDTHS, (1, 3)):
+            if not op.group_norm or width * groups > 6000 or width < 4 and dtype in (torch.float16, torch.bfloat16):
+                continue
+            arguments = sized(op, 9, width * groups, groups, dtype)
+            self.forward(op, arguments, f"{groups} groups of {width} {dtype}")
+            if 4 <= width <= 256 and dtype != torch.float64:
+                self.backward(op, arguments, f"{groups} groups of {width} {dtype}")
+
+    def test_a_group_wider_than_any_block_holds(self):
+        for op in (op for op in CHAINS if op.group_norm):
+            for dtype, columns in ((torch.float32, 65536), (torch.bfloat16, 50000), (torch.float32, 20001)):
+                self.forward(op, sized(op, 3, columns, dtype=dtype), f"a group of {columns} {dtype}")
+
+    def test_unaligned_operands(self):
+        """Each tensor by itself 1 to 8 elements into its memory, and all of them."""
+        for (op, training), dtype in itertools.product(self.each(), (torch.float32, torch.bfloat16)):
+            arguments = sized(op, 17, 64, groups=4, dtype=dtype, training=training)
+            tensors = [n for n, v in arguments.items() if isinstance(v, torch.Tensor)]
+            for names, offset in itertools.product([*([n] for n in tensors), tensors], range(1, 9)):
+                moved = dict(arguments)
+                for name in names:
+                    value = arguments[name]
+                    moved[name] = value.new_zeros(value.numel() + offset)[offset:].view(value.shape).copy_(value)
+                self.forward(op, moved, f"{names} {offset} elements in, {dtype}")
+            cotangent = torch.randn(17 * 64 + 3, device="cuda")[3:].view(17, 64)
+            self.backward(op, arguments, f"an unaligned cotangent {dtype}", cotangent)
+
+    def test_a_mean_far_above_the_spread(self):
+        for op, ratio in itertools.product(CHAINS, (0, 10, 1e3, 1e5)):
+            arguments = sized(op, 300, 96, groups=3)
+            arguments["bias"] = torch.full_like(arguments["bias"], float(ratio))
+            if "scale" in arguments:
+                arguments["scale"] = arguments["scale"].abs() + 0.5
+            for training in {True, not op.batch_norm}:
+                self.forward(op, {**arguments, **({"training": training} if "training" in arguments else {})}, f"mean over spread {ratio}")
+
+    def test_cotangents_of_every_layout(self):
+        for op, training in self.each():
+            arguments = sized(op, 6, 24, groups=3, training=training)
+            for layout, view in cases.views(torch.linspace(-1, 1, 6 * 24, device="cuda").reshape(6, 24)):
+                self.backward(op, arguments, f"cotangent {layout}", view)
+
+    def test_only_what_is_asked_for(self):
+        for op, training in self.each():
+            arguments = sized(op, 33, 48, groups=3, training=training)
+            for name in op.tensors(arguments):
+                found = []
+                for call in (op, op.eager):
+                    values = copied(arguments)
+                    values[name].requires_grad_()
+                    found.append(torch.autograd.grad(call(values).square().sum(), values[name])[0])
+                self.assert_same(*found, f"{op}: gradient of {name} alone", (2e-3, 2e-3), strides=False)
+
+    def test_more_than_2_to_the_31_elements(self):
+        op = next(o for o in CHAINS if o.stem == "linear_sigmoid_mul_add")
+        if torch.cuda.mem_get_info()[0] < 24 << 30:
+            self.skipTest("this needs 24 GB of GPU memory")
+        rows, columns = (1 << 21) + 5, 1024
+        arguments = sized(op, rows, columns, dtype=torch.bfloat16, inner=8)
+        with torch.no_grad():
+            out = self.assert_calls(op.stem, lambda: op(arguments), path="cuda")
+            for part in (slice(0, 64), slice(rows - 64, rows)):
+                few = {**arguments, "input": arguments["input"][part].contiguous()}
+                self.assert_same(out[part], op.eager(few), f"rows {part}", (0.05, 0.05))
+
+
+if __name__ == "__main__":
+    if not GPU:
+        print("cuda_test: no GPU here, everything is skipped", flush=True)
+    main()

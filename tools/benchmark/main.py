@@ -1,0 +1,48 @@
+"""Measures, or reads what was measured, and writes it in the forms that were asked for."""
+import sys
+
+from .compare import compare
+from .options import fail, parse
+from .page import page
+from .picture import picture
+from .results import Unreadable, arms_of, read_json, write, write_csv
+from .run import run
+from .tables import Lines
+
+
+def show(result: dict):
+    """The table of a run that was read from a file."""
+    for measure in ("time", "host"):
+        rows = [row for row in result["points"] if row["measure"] == measure]
+        if rows:
+            lines = Lines(arms_of(rows), measure == "host")
+            print("\n".join([lines.head(), *map(lines.row, rows), "", lines.notes(rows), ""]))
+
+
+def write_files(runs: list, options):
+    if options.csv:
+        write_csv(options.csv, runs)
+    if options.svg:
+        write(options.svg, picture(runs))
+    if options.markdown:
+        write(options.markdown, page(runs, options.markdown, options.svg))
+
+
+def main(words: list) -> int:
+    options = parse(words)
+    try:
+        if options.compare:
+            print(compare(*(read_json(path) for path in options.compare)))
+            return 0
+        runs = [read_json(path) for path in options.sources] if options.sources else [run(options)]
+    except Unreadable as error:
+        fail(str(error))
+    if options.sources and not any((options.csv, options.svg, options.markdown)):
+        for result in runs:
+            show(result)
+    try:
+        write_files(runs, options)
+    except OSError as error:
+        print(f"bench: {error.filename or 'a file'} is not written: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0 if options.sources or options.time_limit or runs[0]["complete"] else 130  # as interrupted programs end

@@ -136,7 +136,8 @@ struct Operands {
 template <class F, int Rows, int Width, class Mean, class Scale>
 TAILOR_INLINE Tile<F, Rows, Width> normalise(const Tile<F, Rows, Width>& v, const Mean& mean, const Scale& scale,
                                              const Columns<F, Width>& bias) {
-  return map(v, [](F x, F m, F s, F b) { return (x - m) * s + b; }, mean, scale, bias);
+  return map(
+      v, [](F x, F m, F s, F b) { return (x - m) * s + b; }, mean, scale, bias);
 }
 template <class F, int Rows, int Width, class Mean, class Scale>
 TAILOR_INLINE Tile<F, Rows, Width> normalise(const Tile<F, Rows, Width>& v, const Mean& mean, const Scale& scale,

@@ -73,7 +73,9 @@ struct Div {
   TAILOR_INLINE void backward(const G& g, Sink& sink) const {
     const auto of_left = Arithmetic<Math>().div(g, right.value);
     left.backward(of_left, sink);
-    right.backward(map(of_left, [](auto a, auto v) { return -a * v; }, value), sink);
+    right.backward(map(
+                       of_left, [](auto a, auto v) { return -a * v; }, value),
+                   sink);
   }
 };
 
@@ -83,7 +85,9 @@ struct Sigmoid {
   A operand;
   template <class G, class Sink>
   TAILOR_INLINE void backward(const G& g, Sink& sink) const {
-    operand.backward(map(g, [](auto a, auto s) { return a * s * (1 - s); }, value), sink);
+    operand.backward(map(
+                         g, [](auto a, auto s) { return a * s * (1 - s); }, value),
+                     sink);
   }
 };
 

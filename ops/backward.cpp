@@ -30,7 +30,9 @@ void for_each_vector(const Chain& chain, Visit visit) {
   std::size_t vector = 0;
   for (std::size_t i = 0; i < chain.steps.size(); ++i) {
     if (chain.steps[i].kind != Step::Kind::vector) continue;
-    const auto reads = [&](const Step& step) { return step.left == static_cast<int>(i) || step.right == static_cast<int>(i); };
+    const auto reads = [&](const Step& step) {
+      return step.left == static_cast<int>(i) || step.right == static_cast<int>(i);
+    };
     visit(vector++, *std::find_if(chain.steps.begin(), chain.steps.end(), reads));
   }
 }
@@ -105,7 +107,8 @@ variable_list TailBackward::apply(variable_list&& gradients) {
   const at::Tensor& of_out = gradients.at(0);
   const Inputs found = unpack();
   if (!of_out.defined()) return variable_list(inputs);
-  const bool ordinary = !c10::GradMode::is_enabled() && unusual_thread() == nullptr && unusual_tensor(of_out) == nullptr;
+  const bool ordinary =
+      !c10::GradMode::is_enabled() && unusual_thread() == nullptr && unusual_tensor(of_out) == nullptr;
   return ordinary ? by_kernel(found, of_out) : by_reference(found, of_out);
 }
 
@@ -135,8 +138,7 @@ variable_list TailBackward::by_kernel(const Inputs& found, const at::Tensor& of_
   wants_sum(norm_weight, gradient.of_norm_weight);
   wants_sum(norm_bias, gradient.of_norm_bias);
 
-  const at::Tensor workspace =
-      at::empty({paths_->kernels->backward_workspace(tail)}, columns.dtype(at::kByte));
+  const at::Tensor workspace = at::empty({paths_->kernels->backward_workspace(tail)}, columns.dtype(at::kByte));
   gradient.workspace = workspace.mutable_data_ptr();
   const char* error = paths_->kernels->backward(tail, gradient, current_stream(found.y.device()));
   TORCH_CHECK(error == nullptr, name(), ": ", error);
@@ -205,8 +207,8 @@ variable_list TailBackward::by_reference(const Inputs& found, const at::Tensor& 
   variable_list wanted;
   for (std::size_t i = 0; i < inputs; ++i)
     if (task_should_compute_output(i)) wanted.push_back(own[i]);
-  variable_list found_gradients = torch::autograd::grad({out}, wanted, {of_out}, differentiated_again,
-                                                        differentiated_again, /*allow_unused=*/true);
+  variable_list found_gradients =
+      torch::autograd::grad({out}, wanted, {of_out}, differentiated_again, differentiated_again, /*allow_unused=*/true);
   variable_list made(inputs);
   std::size_t next = 0;
   for (std::size_t i = 0; i < inputs; ++i)

@@ -78,7 +78,8 @@ const char* take_scalar(const IValue& value, const Tensors& tensors, double& num
   if (value.isTensor()) {
     // Elsewhere than on the CPU, reading it would mean to wait for the device.
     const at::Tensor& tensor = value.toTensor();
-    if (tensor.dim() != 0 || !tensor.device().is_cpu()) return "a number is a tensor that is not on the CPU, or has a shape";
+    if (tensor.dim() != 0 || !tensor.device().is_cpu())
+      return "a number is a tensor that is not on the CPU, or has a shape";
     if (const char* why = tensors.refuse_differentiable(tensor)) return why;
     if (tensor.is_complex()) return "a number is complex";
     number = tensor.item().toDouble();
@@ -251,7 +252,8 @@ const char* FastPath::prepare(const StepArguments* arguments, FastCall& call) {
   if (call.wants_gradients) {
     if (kernels->backward == nullptr) return "gradients are wanted, and there is no backward kernel";
     // What eager keeps of the other operands depends on this; it is not worth telling the cases apart.
-    if (!call.input.requires_grad() && !call.weight.requires_grad() && !(call.bias.defined() && call.bias.requires_grad()))
+    if (!call.input.requires_grad() && !call.weight.requires_grad() &&
+        !(call.bias.defined() && call.bias.requires_grad()))
       return "gradients are wanted of the tail's operands alone";
   }
   point_at(tail, call.tensors);

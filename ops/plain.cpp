@@ -11,10 +11,9 @@ using c10::DispatchKey;
 using c10::DispatchKeySet;
 
 // Autograd's keys sit on every tensor; whether it is at work is a question of its own. Autocast's too.
-constexpr DispatchKeySet plain_keys =
-    DispatchKeySet({DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA,
-                    DispatchKey::ADInplaceOrView}) |
-    c10::autocast_dispatch_keyset;
+constexpr DispatchKeySet plain_keys = DispatchKeySet({DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU,
+                                                      DispatchKey::AutogradCUDA, DispatchKey::ADInplaceOrView}) |
+                                      c10::autocast_dispatch_keyset;
 
 bool has_only(DispatchKeySet keys, DispatchKeySet allowed) { return (keys.raw_repr() & ~allowed.raw_repr()) == 0; }
 

@@ -5,7 +5,7 @@
 namespace tailor {
 
 // Null if so, else what is unusual, in a user's words.
-const char* unusual_thread();                         // autocast, tracing, vmap, functorch, modes
+const char* unusual_thread();                          // autocast, tracing, vmap, functorch, modes
 const char* unusual_tensor(const at::Tensor& tensor);  // subclasses, layouts, views with a conjugate bit, dual numbers
 
 // To the 16 bytes that kernels read at a time.

@@ -22,7 +22,8 @@ bool is_logging() {
 void note_refusal(std::string_view op, std::string_view reason) {
   if (!is_logging()) return;
   static std::mutex mutex;
-  static auto* said = new std::set<std::string>;  // never destroyed: a thread may still be running when the process ends
+  static auto* said =
+      new std::set<std::string>;  // never destroyed: a thread may still be running when the process ends
   const std::string line = "tailor: " + std::string(op) + " runs its reference: " + std::string(reason) + "\n";
   const std::lock_guard lock(mutex);
   if (said->insert(line).second) std::fputs(line.c_str(), stderr);

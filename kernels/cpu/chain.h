@@ -51,7 +51,7 @@ std::int64_t workspace(const Tail& tail) {
 template <class Chain>
 TailRegistration register_chain() {
   static const TailKernels kernels{"cpu",   nullptr, refuses<Chain>, workspace<Chain>, forward_for<Chain>(best_isa()),
-                                  nullptr, nullptr};
+                                   nullptr, nullptr};
   return {Chain::name, Device::cpu, kernels};
 }
 

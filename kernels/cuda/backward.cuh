@@ -152,12 +152,12 @@ struct Gather {
   const BackwardColumns<Chain, T, Width>& columns;
   const Layout& layout;
   const Place& place;
-  int taken;               // rows of the tile that are there
+  int taken;  // rows of the tile that are there
   ThreadSums<Chain, T, Width>& sums;
   Value of_y{};
 
-  __device__ __forceinline__ Gather(const BackwardColumns<Chain, T, Width>& c, const Layout& l, const Place& p, int rows,
-                                    ThreadSums<Chain, T, Width>& s)
+  __device__ __forceinline__ Gather(const BackwardColumns<Chain, T, Width>& c, const Layout& l, const Place& p,
+                                    int rows, ThreadSums<Chain, T, Width>& s)
       : columns(c), layout(l), place(p), taken(rows), sums(s) {}
 
   __device__ __forceinline__ void sum(int which, const Value& g) {
@@ -169,7 +169,8 @@ struct Gather {
   }
 
   __device__ __forceinline__ void linear(const Value& g) {
-    of_y = map(of_y, [](F a, F b) { return a + b; }, g);
+    of_y = map(
+        of_y, [](F a, F b) { return a + b; }, g);
   }
   template <int index>
   __device__ __forceinline__ void vector(const Value& g) {
@@ -178,28 +179,32 @@ struct Gather {
   }
   template <class Node>
   __device__ __forceinline__ Value normalised(const Node& node) {
-    return map(node.operand.value, [](F v, F m, F s) { return (v - m) * s; }, node.found.mean,
-               node.found.inverse_deviation);
+    return map(
+        node.operand.value, [](F v, F m, F s) { return (v - m) * s; }, node.found.mean, node.found.inverse_deviation);
   }
   template <class Node>
   __device__ __forceinline__ Value batch_norm(const Node& node, const Value& g) {
     const Value normal = normalised(node);
     if constexpr (phase != Phase::before_norm) {
-      sum(Which::norm_weight, map(g, [](F a, F n) { return a * n; }, normal));
+      sum(Which::norm_weight, map(
+                                  g, [](F a, F n) { return a * n; }, normal));
       sum(Which::norm_bias, g);
     }
     if constexpr (phase == Phase::norm_sums)
       return {};
     else
-      return map(g, [](F a, F n, F t, F d, F s, F w) { return (a - d - n * t) * s * w; }, normal, columns.tilt,
-               columns.shift, columns.inverse_deviation, columns.weight);
+      return map(
+          g, [](F a, F n, F t, F d, F s, F w) { return (a - d - n * t) * s * w; }, normal, columns.tilt, columns.shift,
+          columns.inverse_deviation, columns.weight);
   }
   template <class Node>
   __device__ __forceinline__ Value group_norm(const Node& node, const Value& g) {
     const Value normal = normalised(node);
-    sum(Which::norm_weight, map(g, [](F a, F n) { return a * n; }, normal));
+    sum(Which::norm_weight, map(
+                                g, [](F a, F n) { return a * n; }, normal));
     sum(Which::norm_bias, g);
-    const Value weighted = map(g, [](F a, F w) { return a * w; }, columns.weight);
+    const Value weighted = map(
+        g, [](F a, F w) { return a * w; }, columns.weight);
     F both[2 * Rows];
 #pragma unroll
     for (int row = 0; row < Rows; ++row) {
@@ -220,8 +225,9 @@ struct Gather {
       shift.at[row] = both[row] * share;
       tilt.at[row] = both[Rows + row] * share;
     }
-    return map(weighted, [](F a, F n, F t, F d, F s) { return (a - d - n * t) * s; }, normal, tilt, shift,
-               node.found.inverse_deviation);
+    return map(
+        weighted, [](F a, F n, F t, F d, F s) { return (a - d - n * t) * s; }, normal, tilt, shift,
+        node.found.inverse_deviation);
   }
 };
 
@@ -246,7 +252,8 @@ __device__ __forceinline__ void put_parts(F (&sums)[Sums<Chain>::count][Width], 
         for (int i = 0; i < Width; ++i) sums[which][i] += of_thread[i][threadIdx.x + pass * apart];
     }
     if (first && place.holds)
-      store<Width>(sums[which], workspace + (which * static_cast<std::int64_t>(gridDim.y) + blockIdx.y) * columns + place.column);
+      store<Width>(sums[which],
+                   workspace + (which * static_cast<std::int64_t>(gridDim.y) + blockIdx.y) * columns + place.column);
   }
 }
 

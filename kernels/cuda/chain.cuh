@@ -44,7 +44,7 @@ struct Launch {
   // How many rows a thread works on at a time: enough bytes on their way to hide the memory's latency, few enough
   // registers for many threads.
   template <int Width>
-  static constexpr int rows_at_once = has_group_norm<Chain> && Width == 8 ? 2 : 4;
+  static constexpr int rows_at_once = has_group_norm<Chain>&& Width == 8 ? 2 : 4;
 
   std::int64_t group_width(int width) const { return has_group_norm<Chain> ? tail.columns / tail.norm.groups : width; }
 
@@ -86,9 +86,8 @@ struct Launch {
   template <int Width>
   void gather() const {
     const Gathering gathering = share_out(tail.rows, tail.columns, Width);
-    launch<gather_kernel<Chain, T, 4, Width>>(
-        grid_of(ceiling(tail.columns, gathering.lanes * Width), gathering.chunks), gathering_threads, stream, tail,
-        gathering);
+    launch<gather_kernel<Chain, T, 4, Width>>(grid_of(ceiling(tail.columns, gathering.lanes * Width), gathering.chunks),
+                                              gathering_threads, stream, tail, gathering);
   }
 
   template <int Width>
@@ -191,7 +190,8 @@ struct LaunchBackward {
   static Layout layout(const Tail& tail) {
     constexpr auto kernel = backward_kernel<Chain, T, rows_at_once, Width, phase>;
     const std::int64_t group = has_group_norm<Chain> ? tail.columns / tail.norm.groups : Width;
-    return lay_out(tail.rows, tail.columns, group, Width, rows_at_once, processors() * resident<kernel, most_threads>());
+    return lay_out(tail.rows, tail.columns, group, Width, rows_at_once,
+                   processors() * resident<kernel, most_threads>());
   }
 
   template <int Width, Phase phase>
@@ -236,7 +236,9 @@ const char* forward(const Tail& tail, void* stream) {
 
 template <class Chain>
 std::int64_t backward_workspace(const Tail& tail) {
-  return with_element(tail.element, [&]<class T>(T) { return LaunchBackward<Chain, T>{tail, {}, nullptr}.workspace(); });
+  return with_element(tail.element, [&]<class T>(T) {
+    return LaunchBackward<Chain, T>{tail, {}, nullptr}.workspace();
+  });
 }
 
 template <class Chain>
@@ -249,9 +251,8 @@ const char* backward(const Tail& tail, const TailGradient& gradient, void* strea
 
 template <class Chain>
 TailRegistration register_chain() {
-  static const TailKernels kernels{
-      "cuda",         "cuda_backward",           refuses<Chain>, workspace<Chain>,
-      forward<Chain>, backward_workspace<Chain>, backward<Chain>};
+  static const TailKernels kernels{"cuda",         "cuda_backward",           refuses<Chain>, workspace<Chain>,
+                                   forward<Chain>, backward_workspace<Chain>, backward<Chain>};
   return {Chain::name, Device::cuda, kernels};
 }
 

@@ -27,7 +27,8 @@ int resident() {
   static std::atomic<int> known{0};
   int blocks = known.load(std::memory_order_relaxed);
   if (blocks == 0) {
-    if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0) != cudaSuccess || blocks < 1) blocks = 1;
+    if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0) != cudaSuccess || blocks < 1)
+      blocks = 1;
     known.store(blocks, std::memory_order_relaxed);
   }
   return blocks;

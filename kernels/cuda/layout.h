@@ -19,7 +19,6 @@ struct Layout {
   std::int64_t row_blocks = 1;
 };
 
-
 constexpr int next_power_of_two(std::int64_t value) {
   int power = 1;
   while (power < value) power *= 2;

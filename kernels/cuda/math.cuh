@@ -81,7 +81,9 @@ struct QuickMath {
     return quick_reciprocal(1.0f + quick_exp2(v * -1.4426950408889634f));
   }
   static __device__ __forceinline__ float swish(float v) { return v * sigmoid(v); }
-  static __device__ __forceinline__ float inverse_deviation(float var, float eps) { return quick_inverse_root(var + eps); }
+  static __device__ __forceinline__ float inverse_deviation(float var, float eps) {
+    return quick_inverse_root(var + eps);
+  }
 };
 
 // For float32 and float64: to the last bit or two, as eager's.

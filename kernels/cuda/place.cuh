@@ -67,7 +67,8 @@ struct Marching {
   __device__ __forceinline__ Marching(std::int64_t columns, int end, const Place& place)
       : offset(place.first_row * columns + place.column),
         stride(place.row_step * columns),
-        left(place.holds && place.first_row < end ? (end - place.first_row + place.row_step - 1) / place.row_step : 0) {}
+        left(place.holds && place.first_row < end ? (end - place.first_row + place.row_step - 1) / place.row_step : 0) {
+  }
   __device__ __forceinline__ void advance(int rows) {
     offset += rows * stride;
     left -= rows;

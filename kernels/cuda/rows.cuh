@@ -10,7 +10,7 @@ template <class Chain, class T, int Width>
 struct Columnwise {
   using F = Compute<T>;
   Operands<Chain, F, Width> operands;
-  ColumnStatistics<F, Width> statistics;                // batch norm
+  ColumnStatistics<F, Width> statistics;  // batch norm
   Columns<F, Width> group_norm_weight, group_norm_bias;
 
   __device__ __forceinline__ Columnwise(const Tail& tail, const Place& place)
@@ -54,13 +54,14 @@ struct Forward : Arithmetic<typename MathOf<T>::type> {
   }
   __device__ __forceinline__ Value group_norm(const Value& a) {
     const Value v = this->rounded(a);
-    const GroupStatistics<typename MathOf<T>::type, F, Rows, Width> found(v, place, layout, static_cast<F>(tail.norm.eps));
+    const GroupStatistics<typename MathOf<T>::type, F, Rows, Width> found(v, place, layout,
+                                                                          static_cast<F>(tail.norm.eps));
     return normalise(v, found.mean, found.inverse_deviation, columns.group_norm_weight, columns.group_norm_bias);
   }
 };
 
 template <class Chain, class T, int Rows, int Width>
-__global__ void __launch_bounds__(most_threads, has_group_norm<Chain> && Width == 8 ? 3 : 2)
+__global__ void __launch_bounds__(most_threads, has_group_norm<Chain>&& Width == 8 ? 3 : 2)
     rows_kernel(const __grid_constant__ Tail tail, const Layout layout) {
   using Rounds = Fetched<T, Rows, Width>;
   wait_for_kernel_before();

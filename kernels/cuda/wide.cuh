@@ -52,7 +52,8 @@ __global__ void __launch_bounds__(wide_threads) wide_kernel(const __grid_constan
     T* out = static_cast<T*>(tail.out) + row * tail.columns;
     // Calls `work(place, y, what the norm reads)` for each packet of the group that is this thread's.
     const auto for_each = [&](auto work) {
-      for (std::int64_t at = static_cast<std::int64_t>(threadIdx.x) * Width; at < group_width; at += wide_threads * Width) {
+      for (std::int64_t at = static_cast<std::int64_t>(threadIdx.x) * Width; at < group_width;
+           at += wide_threads * Width) {
         Place place;
         place.column = first + at;
         place.holds = true;
@@ -77,8 +78,9 @@ __global__ void __launch_bounds__(wide_threads) wide_kernel(const __grid_constan
     const F variance = sum_over_block<1>(squares) / static_cast<F>(group_width);
     const F inverse_deviation = MathOf<T>::type::inverse_deviation(variance, static_cast<F>(tail.norm.eps));
     for_each([&](const auto& place, const auto& operands, const Value& linear, const Value& v) {
-      const auto normed = normalise(v, mean, inverse_deviation, columns_of<T, Width>({tail.norm.weight, true}, place, F(1)),
-                                    columns_of<T, Width>({tail.norm.bias, true}, place, F(0)));
+      const auto normed =
+          normalise(v, mean, inverse_deviation, columns_of<T, Width>({tail.norm.weight, true}, place, F(1)),
+                    columns_of<T, Width>({tail.norm.bias, true}, place, F(0)));
       WideForward<Chain, T, Width> forward(operands, normed, linear);
       const auto result = After<Chain>::fold(forward);
       store<Width>(result.at[0], out + place.column);

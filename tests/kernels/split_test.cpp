@@ -26,8 +26,8 @@ TEST(Split, TheFormulaBeforeTheNorm) {
 TEST(Split, TheFormulaAfterTheNorm) {
   EXPECT_TRUE((same<After<linear_mul_batch_norm>, Normed>));
   EXPECT_TRUE((same<After<linear_add_swish_group_norm>, Normed>));
-  EXPECT_TRUE((same<After<linear_batch_norm_add_div_swish>,
-                    decltype(swish((normed + vec<"addend">) / scalar<"divisor">))>));
+  EXPECT_TRUE(
+      (same<After<linear_batch_norm_add_div_swish>, decltype(swish((normed + vec<"addend">) / scalar<"divisor">))>));
   EXPECT_TRUE((same<After<linear_group_norm_swish_mul_swish>, decltype(swish(swish(normed) * vec<"scale">))>));
 }
 

@@ -1,5 +1,5 @@
 # Targets `format`, `format-check` and `tidy`, over the files that git knows or would add.
-set(our_files "git ls-files -co --exclude-standard '*.h' '*.cpp' '*.cu'")
+set(our_files "git ls-files -co --exclude-standard '*.h' '*.cpp' '*.cu' '*.cuh'")
 foreach(target format format-check tidy)
   if(target STREQUAL "format")
     set(command sh -c "${our_files} | xargs clang-format -i")

@@ -116,8 +116,12 @@ const char* take_group_norm(const IValue* argument, Tensors& tensors, Tail& tail
   return take_eps(argument[3].toDouble(), tail.norm);
 }
 
+// By addresses, since two storages may lie on the same memory (numpy, DLPack). Both are contiguous.
 bool shares_memory(const at::Tensor& a, const at::Tensor& b) {
-  return a.defined() && b.defined() && a.storage().is_alias_of(b.storage());
+  if (!a.defined() || !b.defined()) return false;
+  const auto* first = static_cast<const char*>(a.const_data_ptr());
+  const auto* second = static_cast<const char*>(b.const_data_ptr());
+  return first < second + b.nbytes() && second < first + a.nbytes();
 }
 
 const char* take_batch_norm(const IValue* argument, Norm kind, Tensors& tensors, Tail& tail, TailTensors& taken) {
@@ -144,12 +148,14 @@ const char* take_batch_norm(const IValue* argument, Norm kind, Tensors& tensors,
 }
 
 // Running statistics are written while others read their own: where that is the same memory, only eager knows the order.
-bool writes_what_it_reads(const TailTensors& taken) {
+bool writes_what_it_reads(const FastCall& call) {
+  const TailTensors& taken = call.tensors;
   const auto shares = [&](const at::Tensor& other) {
     return shares_memory(taken.running_mean, other) || shares_memory(taken.running_var, other);
   };
   return shares(taken.norm_weight) || shares(taken.norm_bias) || shares_memory(taken.running_mean, taken.running_var) ||
-         std::any_of(taken.vectors.begin(), taken.vectors.end(), shares);
+         std::any_of(taken.vectors.begin(), taken.vectors.end(), shares) ||
+         std::any_of(call.numbers.begin(), call.numbers.end(), shares);
 }
 
 // torch's own threads, through its C interface: at::parallel_for is a template that every user compiles with an OpenMP
@@ -239,6 +245,7 @@ const char* FastPath::prepare(const StepArguments* arguments, FastCall& call) {
       ++vectors;
     } else if (step.kind == Step::Kind::scalar) {
       if (scalars == max_operands) return "it has more numbers than a kernel takes";
+      if (argument->isTensor()) call.numbers[scalars] = argument->toTensor();
       why = take_scalar(*argument, tensors, tail.scalars[scalars++]);
     } else if (step.kind == Step::Kind::batch_norm) {
       why = take_batch_norm(argument, call.norm, tensors, tail, call.tensors);
@@ -247,7 +254,7 @@ const char* FastPath::prepare(const StepArguments* arguments, FastCall& call) {
     }
     if (why != nullptr) return why;
   }
-  if (tail.norm.batch_statistics && writes_what_it_reads(call.tensors)) return "running statistics are also an operand";
+  if (tail.norm.batch_statistics && writes_what_it_reads(call)) return "running statistics are also an operand";
   call.wants_gradients = tensors.wants_gradients();
   if (call.wants_gradients) {
     if (kernels->backward == nullptr) return "gradients are wanted, and there is no backward kernel";
@@ -276,11 +283,12 @@ std::optional<at::Tensor> FastPath::run(const StepArguments* arguments, Norm nor
     note_refusal(chain_.name, "the linear's result is not contiguous, or not aligned");
     return std::nullopt;
   }
-  at::Tensor out = y;  // in place: nobody else has seen it
+  // In place, since nobody else has seen it: unless it is a view, or was written to, as no result of eager's is.
+  const bool is_fresh = y.is_inference() || (!y.is_view() && y._version() == 0);
+  at::Tensor out = call.wants_gradients || !is_fresh ? at::empty_like(y) : y;
   Tail& tail = call.tail;
   std::shared_ptr<TailBackward> backward;
   if (call.wants_gradients) {
-    out = at::empty_like(y);
     backward = TailBackward::prepare(call, y);
     tail.norm.saved = backward->saved_statistics();
     point_at(tail, call.tensors);  // some are copies now

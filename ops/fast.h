@@ -37,7 +37,8 @@ struct FastCall {
   bool wants_gradients = false;
   at::Tensor input, weight, bias;
   TailTensors tensors;
-  Tail tail;  // without pointers
+  std::array<at::Tensor, max_operands> numbers;  // those that are tensors
+  Tail tail;                                     // without pointers
 };
 
 // Sets the pointers of a tail.

@@ -16,13 +16,13 @@ struct Moments {
 
 // What `added` rows came to, merged into what `before` rows did.
 template <class F>
-void merge(const Moments& into, std::int64_t before, const F* sum, const F* mean, const F* squares, std::int64_t added,
-           int count) {
+void merge(const Moments& into, std::int64_t before, const F* sum, const double* mean, const double* squares,
+           std::int64_t added, int count) {
   if (before == 0) {
     for (int i = 0; i < count; ++i) {
       into.sum[i] = static_cast<double>(sum[i]);
-      into.mean[i] = static_cast<double>(mean[i]);
-      into.squares[i] = static_cast<double>(squares[i]);
+      into.mean[i] = mean[i];
+      into.squares[i] = squares[i];
     }
     return;
   }
@@ -30,9 +30,9 @@ void merge(const Moments& into, std::int64_t before, const F* sum, const F* mean
   const double weight = static_cast<double>(before) * share;
 #pragma GCC ivdep
   for (int i = 0; i < count; ++i) {
-    const double apart = static_cast<double>(mean[i]) - into.mean[i];
+    const double apart = mean[i] - into.mean[i];
     into.sum[i] += static_cast<double>(sum[i]);
-    into.squares[i] += static_cast<double>(squares[i]) + apart * apart * weight;
+    into.squares[i] += squares[i] + apart * apart * weight;
     into.mean[i] += apart * share;
   }
 }
@@ -56,7 +56,10 @@ struct Gathering {
   std::int64_t rows = 0;  // so far
   alignas(64) F sum[gathering_width];
   alignas(64) F mean[gathering_width];
+  alignas(64) F rest[gathering_width];  // the sum of the distances from the mean, were it not rounded zero
   alignas(64) F squares[gathering_width];
+  alignas(64) double exact_mean[gathering_width];
+  alignas(64) double exact_squares[gathering_width];
 
   Gathering(const Tail& tail, std::int64_t first, int count, const Moments& into)
       : block(tail, first, count), stride(tail.columns), moments(into) {}
@@ -70,15 +73,22 @@ struct Gathering {
       const Lanes<F> m = sum_of_rows<0, Rows, F>(map(
           v, [](auto x, F part) { return x * part; }, F(1) / Rows));
       const auto off = map(
-          v, [](auto x, auto mean_of_tile) { return (x - mean_of_tile) * (x - mean_of_tile); }, m);
+          v, [](auto x, auto mean_of_tile) { return x - mean_of_tile; }, m);
       store<F>(mean + at, m);
-      store<F>(squares + at, sum_of_rows<0, Rows, F>(off));
+      store<F>(rest + at, sum_of_rows<0, Rows, F>(off));
+      store<F>(squares + at, sum_of_rows<0, Rows, F>(map(off, [](auto x) { return x * x; })));
     };
     int at = 0;
     for (; at + lanes<F> <= block.count; at += lanes<F>) gather(at, load_rows<T, Rows>(y + at, stride));
     if (at < block.count) gather(at, load_rows<T, Rows>(y + at, stride, block.count - at));
     for (int i = 0; i < block.count; ++i) sum[i] = mean[i] * Rows;
-    merge(moments, rows, sum, mean, squares, Rows, block.count);
+    // A tile's mean is rounded, and what it lost is in the distances from it: merged in double, where it counts.
+    for (int i = 0; i < block.count; ++i) {
+      const double lost = static_cast<double>(rest[i]) / Rows;
+      exact_mean[i] = static_cast<double>(mean[i]) + lost;
+      exact_squares[i] = static_cast<double>(squares[i]) - lost * static_cast<double>(rest[i]);
+    }
+    merge(moments, rows, sum, exact_mean, exact_squares, Rows, block.count);
     rows += Rows;
   }
 

@@ -65,7 +65,7 @@ TAILOR_INLINE To bits_of(From from) {
 
 template <class F>
 TAILOR_INLINE Lanes<F> all(F value) {
-  return Lanes<F>{} + value;
+  return value - Lanes<F>{};  // the sign of a zero stays, which 0 + value would lose
 }
 
 // The larger, the smaller; `value` where that is NaN.

@@ -184,6 +184,49 @@ class OpsTest(Checks):
                         value = torch.where(value.abs() > 1e30, 1.0, value)
                     self.compare(op, {**arguments, name: value}, f"lattice in {name}, {dtype}, training {training}")
 
+    def test_a_result_of_one_s_own(self):
+        """Not a view, and never written to: eager's can be written in place and detached."""
+        for op in (op for op in OPS if op.stem == "linear_sigmoid_mul_add"):
+            for x, b in itertools.product([(K,), (B, K), (B, C, K), (2, C, 4, K)], [(N,), None]):
+                with torch.no_grad():
+                    out = op(draw(op, x=x, b=b))
+                    self.assertFalse(out._is_view(), f"{op} {x} {b}")
+                    self.assertEqual(out._version, 0, f"{op} {x} {b}")
+                    out.detach_()
+
+    def test_numbers_that_are_zero_or_a_statistic(self):
+        op = next(op for op in OPS if op.name == "linear_batch_norm_add_div_swish")
+        for zero in (0.0, -0.0):
+            for dtype in cases.FLOATS:
+                self.compare(op, {**draw(op, dtype=dtype, training=False), "divisor": zero}, f"divided by {zero}, {dtype}")
+        op = next(op for op in OPS if op.name == "linear_batch_norm_add_div_swish.Tensor")
+        mine, theirs = draw(op), draw(op)
+        for arguments in (mine, theirs):
+            arguments["divisor"] = arguments["running_var"][0]
+        with torch.no_grad():
+            self.assert_same(op(mine), op.eager(theirs), f"{op} divided by a statistic that it updates")
+
+    def test_memory_shared_through_two_storages(self):
+        op = OPS[0]
+        mine, theirs = draw(op), draw(op)
+        for arguments in (mine, theirs):
+            array = arguments["scale"].numpy().copy()
+            arguments["scale"], arguments["running_mean"] = torch.from_numpy(array), torch.from_numpy(array)
+        with torch.no_grad():
+            self.assert_same(op(mine), op.eager(theirs), f"{op}: scale and running_mean in the same numpy memory")
+
+    def test_running_variance_of_a_mean_far_above_the_spread(self):
+        """Against float64 statistics of the same float32 values, so that the statistics are all that is rounded."""
+        op = OPS[0]
+        for rows in (9, 16, 64, 300):
+            arguments = draw(op, x=(rows, K), momentum=1.0)
+            arguments["bias"], arguments["scale"] = torch.full((N,), 1000.0), torch.ones(N)
+            exact = torch.nn.functional.linear(arguments["input"], arguments["weight"], arguments["bias"]).double().var(0)
+            with torch.no_grad():
+                op(arguments)
+            off = ((arguments["running_var"].double() - exact) / exact).abs().max().item()
+            self.assertLessEqual(off, 2e-6, f"{rows} rows: relative error of the running variance")
+
     def test_variance_zero(self):
         for op, training in self.each(CHAINS):
             for eps in (0.0, 1e-5):

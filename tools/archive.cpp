@@ -129,6 +129,8 @@ std::uint64_t end_of(const Bytes& bytes, const Record& record, const Entry& entr
 }
 
 void check_kind(const Entry& entry) {
+  // torch reads nothing of such a record, and takes for its content what is in memory.
+  if (entry.folder && !entry.name.ends_with('/')) refuse(entry.name, "it is marked as a folder");
   if (entry.flags & ~known_flags) refuse(entry.name, "it is encrypted, or packed in a way that torch does not read");
   if (entry.method == stored_method) {
     if (entry.stored != entry.size) refuse(entry.name, "its two sizes differ");
@@ -141,14 +143,19 @@ void check_kind(const Entry& entry) {
 
 // ---- data
 
+using Sink = std::function<void(const unsigned char* data, std::size_t size)>;
+
 class DataCheck {
  public:
   DataCheck(const Bytes& bytes, const Advance& advance, std::uint64_t total)
       : bytes_(bytes), advance_(advance), total_(total) {}
 
-  void operator()(const Record& record) {
-    const std::uint32_t checksum = record.deflated ? inflated(record) : plain(record);
-    if (checksum != record.checksum) refuse(record.name, "its checksum is wrong");
+  // `sink` sees what the record holds, piece by piece.
+  void operator()(const Record& record, const Sink& sink = {}) {
+    checksum_ = 0;
+    sink_ = &sink;
+    record.deflated ? inflated(record) : plain(record);
+    if (checksum_ != record.checksum) refuse(record.name, "its checksum is wrong");
   }
 
  private:
@@ -161,18 +168,20 @@ class DataCheck {
     return buffer_;
   }
 
-  std::uint32_t plain(const Record& record) {
-    std::uint32_t checksum = 0;
-    for (std::uint64_t done = 0; done < record.stored;) {
-      const auto data = piece(record, done, chunk);
-      checksum = crc32(checksum, data.data(), data.size());
-      done += data.size();
-    }
-    return checksum;
+  void took(const unsigned char* data, std::size_t size) {
+    checksum_ = crc32(checksum_, data, size);
+    if (*sink_) (*sink_)(data, size);
   }
 
-  std::uint32_t inflated(const Record& record) {
-    std::uint32_t checksum = 0;
+  void plain(const Record& record) {
+    for (std::uint64_t done = 0; done < record.stored;) {
+      const auto data = piece(record, done, chunk);
+      took(data.data(), data.size());
+      done += data.size();
+    }
+  }
+
+  void inflated(const Record& record) {
     std::uint64_t done = 0;
     const auto next = [&](unsigned char* into, std::size_t room) {
       const auto data = piece(record, done, room);
@@ -180,7 +189,7 @@ class DataCheck {
       done += data.size();
       return data.size();
     };
-    const auto sink = [&](const unsigned char* data, std::size_t size) { checksum = crc32(checksum, data, size); };
+    const auto sink = [&](const unsigned char* data, std::size_t size) { took(data, size); };
     try {
       const Inflated result = inflate(next, sink, record.size);
       if (result.read != record.stored) refuse(record.name, "something follows its compressed data");
@@ -188,13 +197,14 @@ class DataCheck {
     } catch (const InflateError& error) {
       refuse(record.name, error.what());
     }
-    return checksum;
   }
 
   const Bytes& bytes_;
   const Advance& advance_;
   const std::uint64_t total_;
   std::uint64_t done_ = 0;
+  std::uint32_t checksum_ = 0;
+  const Sink* sink_ = nullptr;
   std::vector<unsigned char> buffer_;
 };
 
@@ -279,24 +289,11 @@ Archive check_archive(const Bytes& bytes, const std::string& path, const Advance
   }
 }
 
-Archive check_module_archive(const Bytes& bytes, const std::string& path, const Advance& advance) {
-  Archive archive = check_archive(bytes, path, advance);
-  const auto not_a_module = [&](const std::string& what) {
-    throw Failure(Exit::unreadable, path + ": not a TorchScript module: " + what);
-  };
-  if (archive.find("archive_format") || archive.find("serialized_exported_program.json")) {
-    not_a_module("it is a program of torch.export, which Tailor does not read");
-  }
-  if (archive.find(".data/extern_modules"))
-    not_a_module("it is a package of torch.package; save its module with torch.jit.save");
-  if (archive.find("data.pkl") && !archive.find("constants.pkl")) {
-    not_a_module("torch.save wrote it; script the module and save it with torch.jit.save");
-  }
-  for (const char* needed : {"data.pkl", "constants.pkl", "version"}) {
-    if (!archive.find(needed))
-      not_a_module(std::string("it has no record '") + needed + "'; save it with torch.jit.save");
-  }
-  return archive;
+std::vector<unsigned char> content(const Bytes& bytes, const Record& record) {
+  std::vector<unsigned char> data;
+  DataCheck(bytes, {}, record.stored)(
+      record, [&](const unsigned char* piece, std::size_t size) { data.insert(data.end(), piece, piece + size); });
+  return data;
 }
 
 }  // namespace tailor::tool

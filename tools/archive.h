@@ -40,7 +40,11 @@ using Advance = std::function<void(std::uint64_t done, std::uint64_t total)>;
 // and what to do. Memory is bounded by the directory; the result of decompression is never held.
 Archive check_archive(const Bytes& bytes, const std::string& path, const Advance& advance = {});
 
-// The same for a file that torch::jit::load is to read: says so if it is another kind of torch file.
+// What a record holds, decompressed; throws Damage. For records that are known to be small.
+std::vector<unsigned char> content(const Bytes& bytes, const Record& record);
+
+// The same as check_archive for a file that torch::jit::load is to read: says so if it is another kind of torch file, and
+// checks what its pickles say about tensors (pickle.h).
 Archive check_module_archive(const Bytes& bytes, const std::string& path, const Advance& advance = {});
 
 }  // namespace tailor::tool

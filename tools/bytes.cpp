@@ -20,12 +20,16 @@ FileBytes::FileBytes(const std::string& path)
     // O_NONBLOCK: opening a named pipe must not wait for a writer before we can say that it is one.
     : path_(path), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {
   if (descriptor_ < 0) throw Failure(Exit::unreadable, path + ": cannot open: " + system_error());
-  struct stat status {};
-  if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
+  try {
+    struct stat status {};
+    if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
+      throw Failure(Exit::unreadable, path + ": not a regular file; copy the model to a file first");
+    }
+    stamp_ = stamp();
+  } catch (...) {
     close(descriptor_);
-    throw Failure(Exit::unreadable, path + ": not a regular file; copy the model to a file first");
+    throw;
   }
-  stamp_ = stamp();
 }
 
 FileBytes::~FileBytes() { close(descriptor_); }

@@ -1,24 +1,10 @@
 #include "failure.h"
 
-#include <c10/util/Exception.h>
-
 #include <cerrno>
 #include <system_error>
-#include <vector>
 
 namespace tailor::tool {
 namespace {
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::size_t first = text.find_first_not_of(" \t\r", begin);
-    if (first < end) lines.push_back(text.substr(first, end - first));
-    begin = end + 1;
-  }
-  return lines;
-}
 
 // The length of the printable character in UTF-8 that begins here; 0 if there is none.
 std::size_t character_at(const std::string& text, std::size_t at) {
@@ -55,23 +41,6 @@ std::string printable(const std::string& text) {
     }
   }
   return result;
-}
-
-std::string one_line(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = torch_error ? torch_error->what_without_backtrace() : error.what();
-  const std::vector<std::string> lines = lines_of(text);
-  if (lines.empty()) return "unknown error";
-  const bool interpreter = text.find("Traceback of TorchScript") != std::string::npos;
-  std::string line = interpreter ? lines.back() : lines.front();
-  // "[enforce fail at inline_container.cc:145] . message" names a place in torch's sources, not in the user's.
-  if (line.starts_with("[enforce fail at ")) {
-    if (const auto end = line.find("] . "); end != std::string::npos) line.erase(0, end + 4);
-  }
-  // The advice that torch adds to every error of its archive reader is meant for people who have no checker.
-  if (const auto advice = line.find(" This is an internal miniz error."); advice != std::string::npos)
-    line.erase(advice);
-  return printable(line);
 }
 
 std::string system_error() { return std::generic_category().message(errno); }

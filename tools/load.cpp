@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <caffe2/serialize/read_adapter_interface.h>
 #include <dlfcn.h>
+#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <algorithm>
@@ -33,6 +34,26 @@ torch::jit::Module read(const Bytes& bytes, std::optional<c10::Device> device) {
   return torch::jit::load(std::make_shared<Adapter>(bytes), device);
 }
 
+// torch reads where code came from when somebody asks, which may be long after the module was loaded.
+void read_origins(const torch::jit::Block* block) {
+  for (const torch::jit::Node* node : block->nodes()) {
+    const auto origin = node->sourceRange().findSourceRangeThatGenerated();
+    const torch::jit::SourceRange range = origin ? *origin : node->sourceRange();
+    // Both are used as they are to look into the text.
+    if (range.source() && (range.start() > range.end() || range.end() > range.source()->size())) {
+      throw std::runtime_error("its code says that it came from a place that there is not");
+    }
+    range.file_line_col();
+    for (const torch::jit::Block* inner : node->blocks()) read_origins(inner);
+  }
+}
+
+void read_origins(const torch::jit::Module& module) {
+  for (torch::jit::Function* function : module._ivalue()->compilation_unit()->get_functions()) {
+    if (const auto graph = torch::jit::tryToGraphFunction(*function)) read_origins(graph->graph()->block());
+  }
+}
+
 // The text between two marks, or nothing.
 std::string between(const std::string& text, const std::string& before, const std::string& after) {
   const auto begin = text.find(before);
@@ -49,6 +70,15 @@ std::string explain(const std::string& message) {
   if (name.starts_with("tailor::"))
     return "it was fused by another version of Tailor: '" + name + "' is not known to this one";
   return "it needs the library that defines '" + name + "': name its file with --library";
+}
+
+// Of arguments that do not fit, torch says for which op only further down.
+[[noreturn]] void rethrow(const std::exception& error) {
+  const std::string text = error.what();
+  const std::string name = between(text, "tailor::", "(");
+  if (text.find("Arguments for call are not valid") == std::string::npos || name.empty()) throw;
+  throw std::runtime_error("it was fused by another version of Tailor: it calls 'tailor::" + name +
+                           "' with other arguments than this one knows");
 }
 
 Limits allowed(const Archive& archive, const Limits& limits) {
@@ -75,7 +105,11 @@ void ModelFile::try_in_child(const Limits& limits) const {
   // Always to the CPU: the same parser runs, and CUDA reserves more address space than any limit would allow.
   const auto work = [&] {
     at::set_num_threads(1);  // the pool's threads are not in the child
-    read(bytes_, c10::Device(c10::kCPU));
+    try {
+      read_origins(read(bytes_, c10::Device(c10::kCPU)));
+    } catch (const std::exception& error) {
+      rethrow(error);
+    }
   };
   if (const auto wrong = trial(work, allowed(archive_, limits))) {
     throw Failure(Exit::unreadable, path_ + ": cannot be loaded: " + explain(*wrong));

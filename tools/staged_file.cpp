@@ -1,6 +1,8 @@
 #include "staged_file.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,7 +28,36 @@ struct Slot {
 std::array<Slot, 8> slots;
 static_assert(std::atomic<bool>::is_always_lock_free);
 
+// From before a temporary file has a name in the folder until its slot is filled, a signal would miss it.
+std::atomic<bool> making{false}, ending{false};
+
+// The thread that makes a file does not handle signals meanwhile; another one that does waits for it.
+class Making {
+ public:
+  Making() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+    making.store(true);
+    while (ending.load()) {  // the handler may have looked already: nothing new from here on
+      making.store(false);
+      pause();
+    }
+  }
+  ~Making() {
+    making.store(false);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  Making(const Making&) = delete;
+  Making& operator=(const Making&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
 void remove_and_end(int signal) {
+  ending.store(true);
+  while (making.load()) poll(nullptr, 0, 1);
   for (Slot& slot : slots) {
     if (slot.used.load()) unlink(slot.path);
   }
@@ -91,10 +122,29 @@ void require_writable(const std::string& path) {
 
 StagedFile::StagedFile(const std::string& path) : path_(path), target_(follow(path)) {
   require_writable(path);
+  struct stat old {};
+  const bool replaces = stat(target_.c_str(), &old) == 0;
+  // What cannot be looked at may have permissions that the new file would have to have.
+  if (!replaces && errno != ENOENT) fail(system_error());
   constexpr const char* suffix = ".tailor-tmp-XXXXXX";
   // A long name leaves no room for the suffix, so it gives up as much of its own end.
   const std::string name = name_of(target_).substr(0, NAME_MAX - std::strlen(suffix));
   temporary_ = folder_of(target_) + '/' + name + suffix;
+  make();
+
+  const mode_t mask = umask(0);
+  umask(mask);
+  if (!replaces) {
+    fchmod(descriptor_, 0666 & ~mask);
+  } else {
+    // The owner first: changing it takes set-user-id bits away. Only root may, and nobody else needs to.
+    if (fchown(descriptor_, old.st_uid, old.st_gid) != 0) errno = 0;
+    fchmod(descriptor_, old.st_mode & 07777);
+  }
+}
+
+void StagedFile::make() {
+  const Making making_now;
   descriptor_ = mkostemp(temporary_.data(), O_CLOEXEC);
   if (descriptor_ < 0) fail(system_error());
   try {
@@ -103,17 +153,6 @@ StagedFile::StagedFile(const std::string& path) : path_(path), target_(follow(pa
     close(descriptor_);
     unlink(temporary_.c_str());
     throw;
-  }
-
-  struct stat old {};
-  const mode_t mask = umask(0);
-  umask(mask);
-  if (stat(target_.c_str(), &old) != 0) {
-    fchmod(descriptor_, 0666 & ~mask);
-  } else {
-    // The owner first: changing it takes set-user-id bits away. Only root may, and nobody else needs to.
-    if (fchown(descriptor_, old.st_uid, old.st_gid) != 0) errno = 0;
-    fchmod(descriptor_, old.st_mode & 07777);
   }
 }
 

@@ -26,6 +26,7 @@ class StagedFile {
   const std::string& temporary() const { return temporary_; }
 
  private:
+  void make();
   [[noreturn]] void fail(const std::string& what) const;
 
   std::string path_, target_, temporary_;

@@ -93,7 +93,9 @@ Entry read_entry(Fields& directory) {
   entry.size = directory.four();
   const std::size_t name = directory.two(), extra = directory.two(), comment = directory.two();
   const std::uint16_t disk = directory.two();
-  directory.two(), directory.four();  // attributes
+  directory.two();  // whether it is text
+  constexpr std::uint32_t folder = 0x10;
+  entry.folder = (directory.four() & folder) != 0;
   entry.header = directory.four();
   const auto text = directory.take(name);
   entry.name.assign(text.begin(), text.end());

@@ -22,10 +22,10 @@ class Fields {
   std::uint32_t four() { return static_cast<std::uint32_t>(number(4)); }
   std::uint64_t eight() { return number(8); }
   std::span<const unsigned char> take(std::size_t size);
+  std::uint64_t number(std::size_t size);
   std::size_t left() const { return data_.size(); }
 
  private:
-  std::uint64_t number(std::size_t size);
   std::span<const unsigned char> data_;
 };
 
@@ -41,6 +41,7 @@ struct Entry {
   std::uint32_t checksum = 0;
   std::uint64_t stored = 0, size = 0;
   std::uint64_t header = 0;  // where its local header begins
+  bool folder = false;       // by its attributes; folders have names that end with / as well
 };
 
 struct Directory {

@@ -146,6 +146,16 @@ TEST(Archive, RefusesContradictions) {
   EXPECT_SAYS(damage(with([](ZipRecord& r) { r.flags = r.local_flags = 8; })), "what follows its data");
 }
 
+// torch would say that it has read them, and hand on memory as it was.
+TEST(Archive, RefusesRecordsMarkedAsFolders) {
+  EXPECT_SAYS(damage(with([](ZipRecord& r) { r.attributes = 0x10; })),
+              "'m/data.pkl' is damaged: it is marked as a folder");
+  EXPECT_EQ(check(with([](ZipRecord& r) { r.attributes = 0x81a40020; })).records.size(), 2u);  // what zip tools write
+  ZipRecord folder = zip_record("m/code/", "");
+  folder.attributes = 0x41ed0010;
+  EXPECT_EQ(check(zip({zip_record("m/version", "3\n"), folder})).records.size(), 1u);
+}
+
 TEST(Archive, RefusesRecordsOutsideOrOverOthers) {
   for (const std::uint32_t header : {5u, 100u, 0x7fffffffu, 0xfffffffeu}) {
     EXPECT_SAYS(damage(with([&](ZipRecord& r) { r.header = header; })), "record") << header;

@@ -103,7 +103,13 @@ Data zip(std::vector<ZipRecord> records, const std::function<void(std::vector<Zi
   for (const ZipRecord& record : records) {
     out.four(0x02014b50).two(20).two(20).two(record.flags).two(record.method).four(0).four(record.checksum);
     out.four(record.stored).four(record.size).two(short_size(record.name.size())).two(short_size(record.extra.size()));
-    out.two(0).two(0).two(0).four(0).four(record.header).bytes(data_of(record.name)).bytes(record.extra);
+    out.two(0)
+        .two(0)
+        .two(0)
+        .four(record.attributes)
+        .four(record.header)
+        .bytes(data_of(record.name))
+        .bytes(record.extra);
   }
   end.size = out.size() - end.begin;
   end.entries = short_size(records.size());

@@ -36,7 +36,7 @@ struct ZipRecord {
   Data data;
   std::uint16_t flags = 0, method = 0;
   std::uint32_t checksum = 0;  // of what the data becomes
-  std::uint32_t stored = 0, size = 0, header = 0;
+  std::uint32_t stored = 0, size = 0, header = 0, attributes = 0;
   Data extra;  // in the directory only
   std::string local_name;
   std::uint16_t local_flags = 0;

@@ -8,12 +8,14 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
+#include <torch/csrc/jit/passes/inliner.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "files.h"
@@ -202,6 +204,37 @@ TEST_F(Save, LeavesNothingAfterASignal) {
   }
 }
 
+// Between a file's appearance and its entry among those to remove lie microseconds: many files, many signals.
+TEST_F(Save, LeavesNothingWhenASignalMeetsAFileBeingMade) {
+  put(path, std::string("old"));
+  for (int round = 0; round < 200; ++round) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      std::signal(SIGTERM, SIG_DFL);
+      remove_staged_files_on_signals();
+      const auto make_files = [&] {
+        if (write(ends[1], "1", 1) != 1) _exit(1);
+        for (;;) const StagedFile file(path);
+      };
+      if (round % 2 == 0) make_files();
+      std::thread(make_files).detach();  // the thread that takes the signal is another one
+      for (;;) pause();
+    }
+    char begun;
+    EXPECT_EQ(read(ends[0], &begun, 1), 1);
+    usleep(static_cast<useconds_t>(7 * round % 400));
+    kill(child, SIGTERM);
+    int status = 0;
+    waitpid(child, &status, 0);
+    close(ends[0]);
+    close(ends[1]);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+    ASSERT_EQ(folder.names(), Names{"model.pt"}) << "round " << round;
+  }
+}
+
 // ---- difference
 
 std::string differs(const torch::jit::Module& expected, const torch::jit::Module& actual) {
@@ -259,6 +292,38 @@ TEST(SameModule, CountsBitsNotValues) {
               "other values");
 }
 
+// A buffer that was expanded, and one of overlapping windows: a few values in memory, terabytes if they were written out.
+TEST(SameModule, CopiesNothingThatIsOnlyRepeated) {
+  const auto large = [](double last) {
+    torch::jit::Module module = example_module();
+    at::Tensor values = at::arange(1 << 20, at::kFloat);
+    values[-1] = last;
+    module.register_buffer("expanded", at::full({1}, last).expand({1 << 20, 1 << 20}));
+    module.register_buffer("windows", values.as_strided({1 << 19, 1 << 19}, {1, 1}));
+    module.register_buffer("meta", at::empty({3}, at::TensorOptions(at::kMeta)));
+    module.register_buffer("column", at::arange(12).reshape({3, 4}).select(1, 2));
+    return module;
+  };
+  EXPECT_EQ(differs(large(1), large(1)), "the same");
+  EXPECT_SAYS(differs(large(1), large(2)), "module.expanded has other values");
+  const auto with_column = [&](at::Tensor whole) {
+    torch::jit::Module module = large(1);
+    module.setattr("column", whole.select(1, 2));
+    return module;
+  };
+  at::Tensor other = at::arange(12).reshape({3, 4});
+  other[1][1] = 99;  // between the elements
+  EXPECT_EQ(differs(large(1), with_column(other)), "the same");
+  other[1][2] = 99;
+  EXPECT_SAYS(differs(large(1), with_column(other)), "module.column has other values");
+
+  const Folder folder;
+  StagedFile file(folder / "model.pt");
+  save(large(1), {}, Place::cpu, file);
+  file.commit();
+  EXPECT_EQ(differs(large(1), ModelFile(folder / "model.pt").load(Place::cpu)), "the same");
+}
+
 TEST(SameModule, ComparesMethods) {
   const auto first = with_forward("def forward(self, x):\n    return torch.relu(x) + 1\n");
   EXPECT_EQ(difference(first, with_forward("def forward(self, x):\n    y = torch.relu(x)\n    return y + 1\n")),
@@ -271,6 +336,18 @@ TEST(SameModule, ComparesMethods) {
               "another argument");
   EXPECT_SAYS(differs(first, with_forward("def other(self, x):\n    return torch.relu(x) + 1\n")),
               "forward is missing");
+}
+
+// As the pass leaves it: inlined, and nobody reads what the first call returned.
+TEST(SameModule, KnowsThatTorchDropsWhatNobodyReads) {
+  torch::jit::Module module("Net");
+  module.define("def part(self, x):\n    return torch.relu(x)\n");
+  module.define("def forward(self, x):\n    unused = self.part(x)\n    return torch.tanh(x)\n");
+  torch::jit::Inline(*module.get_method("forward").graph());
+  const Folder folder;
+  save_as(folder / "model.pt", module);
+  EXPECT_EQ(differs(module, ModelFile(folder / "model.pt").load(Place::cpu)), "the same");
+  EXPECT_EQ(differs(ModelFile(folder / "model.pt").load(Place::cpu), module), "the same");
 }
 
 }  // namespace

@@ -1,0 +1,171 @@
+"""Files that earlier versions of Tailor wrote are read by this one and compute what they did; tests/files/ keeps them.
+
+`files_test.py --write` adds those of the present version, once it is released. What is there is never written again: a
+file that has to be is a promise broken.
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+
+import torch
+
+import models
+from cases import OPS
+from checks import ROOT, auto, load, main
+
+COMMAND = os.environ.get("TAILOR_COMMAND", str(ROOT / "build" / "tailor"))
+FILES = ROOT / "tests" / "files"
+VERSION = re.search(r"project\(Tailor VERSION (\d+\.\d+)", (ROOT / "CMakeLists.txt").read_text())[1]
+
+BODIES = {
+    "linear_mul_batch_norm": "return self.bn(self.gemm(x) * self.scale)",
+    "linear_sigmoid_mul_add": "y = self.gemm(x); return torch.sigmoid(y) * self.factor + y",
+    "linear_add_swish_group_norm": "y = self.gemm(x) + self.b; return self.gn(torch.sigmoid(y) * y)",
+    "linear_swish_add_group_norm": "y = self.gemm(x); return self.gn(torch.sigmoid(y) * y + self.b)",
+    "linear_batch_norm_add_div_swish": "y = (self.bn(self.gemm(x)) + self.one) / self.divisor; return y * torch.sigmoid(y)",
+    "linear_group_norm_swish_mul_swish": "return F.silu(F.silu(self.gn(self.gemm(x))) * self.scale)",
+}
+
+
+class Small(models.Net):
+    """Of a net only what a body names, so that its file is small."""
+
+    def __init__(self, body):
+        super().__init__()
+        for name in [*self._modules, *self._parameters, *self._buffers]:
+            if not re.search(rf"self\.{name}\b", body):
+                delattr(self, name)
+
+
+def small(body):
+    torch.manual_seed(7)
+    name, text = models.source_of(body)
+    space = {"Net": Small, "torch": torch, "F": torch.nn.functional, "__name__": __name__}
+    exec(compile(text, name, "exec"), space)
+    return space["Written"](body).double()
+
+
+def overloads(module):
+    """The overloads of Tailor's ops that a module calls, such as linear_mul_batch_norm.inference."""
+    nodes = [node for node in all_nodes(module.inlined_graph) if node.kind().startswith("tailor::linear_")]
+    return [node.schema().split("(")[0].removeprefix("tailor::") for node in nodes]
+
+
+def all_nodes(block):
+    for node in block.nodes():
+        yield node
+        for inner in node.blocks():
+            yield from all_nodes(inner)
+
+
+def forms(body):
+    """The net fused as a script, as traces of both modes, and frozen."""
+    x = torch.randn(models.B, models.K, dtype=torch.float64)
+    yield torch.jit.script(small(body)), True
+    for training in (True, False):
+        yield torch.jit.trace(small(body).train(training), x, check_trace=False), training
+    yield torch.jit.freeze(torch.jit.script(small(body).eval())), False
+
+
+def write():
+    with auto(True):
+        for rule, body in BODIES.items():
+            seen = set()
+            for module, training in forms(body):
+                torch.ops.tailor.fuse_(module)
+                names = overloads(module)
+                if len(names) != 1 or names[0] in seen:
+                    continue
+                seen.add(names[0])
+                write_one(module, names[0], training)
+
+
+def write_one(module, name, training):
+    path = FILES / VERSION / f"{name}.pt"
+    if path.exists():
+        sys.exit(f"{path} is there already")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    module.save(path)
+    copy = torch.jit.load(path)
+    generator = torch.Generator().manual_seed(11)
+    x = torch.randn(models.B, models.K, dtype=torch.float64, generator=generator)
+    expected = {"input": x.tolist(), "output": copy(x).tolist(),
+                "state": {key: value.tolist() for key, value in copy.state_dict().items() if "running" in key}}
+    module.save(path, _extra_files={"expected.json": json.dumps(expected)})
+    without_origins(path)
+    print(path, path.stat().st_size)
+
+
+def without_origins(path):
+    """The file without the records that say where its code came from, of this machine's folders."""
+    with zipfile.ZipFile(path) as old:
+        records = {name: old.read(name) for name in old.namelist() if not name.endswith(".debug_pkl")}
+    with zipfile.ZipFile(path, "w") as new:
+        for name, data in records.items():
+            packed = name.endswith((".py", ".json"))
+            new.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED)
+
+
+class FilesTest(unittest.TestCase):
+    def files(self):
+        return sorted(FILES.glob("*/*.pt"))
+
+    def close(self, got, expected, what):
+        torch.testing.assert_close(got, torch.tensor(expected, dtype=torch.float64), atol=1e-12, rtol=1e-9, msg=lambda m: f"{what}: {m}")
+
+    def test_every_op_of_every_version_is_kept(self):
+        """The ops of the first version; a version that adds one adds its file."""
+        names = {path.stem for path in FILES.glob("0.1/*.pt")}
+        self.assertEqual(names, {op.name for op in OPS})
+        self.assertTrue((FILES / VERSION).is_dir(), f"no files of version {VERSION}: run this with --write")
+
+    def test_they_load_and_compute_what_they_did(self):
+        for path in self.files():
+            for undo in (False, True):
+                with self.subTest(file=path, unfused=undo), torch.no_grad():
+                    extra = {"expected.json": ""}
+                    module = torch.jit.load(path, _extra_files=extra)
+                    self.assertEqual(overloads(module), [path.stem])
+                    if undo:
+                        torch.ops.tailor.unfuse_(module)
+                        self.assertEqual(overloads(module), [])
+                    expected = json.loads(extra["expected.json"])
+                    self.close(module(torch.tensor(expected["input"], dtype=torch.float64)), expected["output"], "output")
+                    for name, value in expected["state"].items():
+                        self.close(module.state_dict()[name], value, name)
+
+    def test_they_still_learn(self):
+        """A gradient arrives at the input, which no kernel for inference would give."""
+        for path in self.files():
+            module = torch.jit.load(path)
+            x = torch.randn(models.B, models.K, dtype=torch.float64, requires_grad=True)
+            module(x).square().sum().backward()
+            self.assertGreater(x.grad.abs().sum().item(), 0, path)
+
+    def test_the_command_says_that_a_file_is_from_another_version(self):
+        """An op that this version does not have, and one with an argument that it does not know."""
+        call = b"ops.tailor.linear_sigmoid_mul_add(x, weight, bias, factor"
+        for instead, says in ((b"ops.tailor.linear_sew(x, weight, bias, factor", "'tailor::linear_sew' is not known to this one"),
+                              (call + b", 3", "it calls 'tailor::linear_sigmoid_mul_add' with other arguments than this one knows")):
+            with tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder) / "new.pt"
+                with zipfile.ZipFile(FILES / "0.1/linear_sigmoid_mul_add.pt") as old, zipfile.ZipFile(path, "w") as new:
+                    for name in old.namelist():
+                        new.writestr(name, old.read(name).replace(call, instead))
+                done = subprocess.run([COMMAND, "inspect", path], capture_output=True, text=True)
+                self.assertEqual(done.returncode, 3, done)
+                self.assertEqual(done.stderr, f"tailor: {path}: cannot be loaded: it was fused by another version of Tailor: {says}\n")
+
+
+if __name__ == "__main__":
+    load()
+    if "--write" in sys.argv:
+        write()
+    else:
+        main()

@@ -238,10 +238,12 @@ std::string Surroundings::prove_writer(const Match& match, const Part& part, Nod
     return "";
 
   for (Value* written : all_written) {
-    const std::string path = attribute_path(written);
-    for (const Value* operand : read)
-      if (seen(written) == operand || (!path.empty() && path == attribute_path(operand)))
-        return describe(writer) + " writes to `" + name_of(operand) + "`, which the chain has read";
+    const std::string path = attribute_path(seen(written));
+    for (const Value* operand : read) {
+      const Value* value = seen(const_cast<Value*>(operand));
+      if (seen(written) == value || (!path.empty() && path == attribute_path(value)))
+        return describe(writer) + " writes to `" + name_of(value) + "`, which the chain has read";
+    }
     if (written->type()->isSubtypeOf(*c10::NoneType::get())) continue;
     const bool is_tensor = written->type()->isSubtypeOf(*c10::TensorType::get());
     if (!is_tensor || !is_available_at(written, part.node, assigned_attributes_))

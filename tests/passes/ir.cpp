@@ -3,12 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/jit/frontend/parser.h>
-#include <torch/csrc/jit/frontend/resolver.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/irparser.h>
 #include <torch/csrc/jit/passes/canonicalize.h>
-#include <torch/csrc/jit/passes/inliner.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <functional>
@@ -17,6 +14,7 @@
 #include <sstream>
 
 #include "passes/graph.h"
+#include "source.h"
 
 namespace tailor::test {
 namespace {
@@ -73,28 +71,6 @@ def gn_swish_mul_swish(self, x):
     return tailor.linear_group_norm_swish_mul_swish(x, self.w, self.b, 3, self.gamma, self.beta, 0.001, True, self.scale)
 )py";
 
-class Names final : public torch::jit::NativeResolver {
- public:
-  std::shared_ptr<torch::jit::SugaredValue> resolveValue(const std::string& name, torch::jit::GraphFunction& function,
-                                                         const torch::jit::SourceRange& place) override {
-    if (name == "tailor") return std::make_shared<torch::jit::BuiltinModule>("tailor");
-    if (name == "annotate") return torch::jit::SpecialFormValue::create(c10::prim::annotate);
-    if (name == "fork") return torch::jit::SpecialFormValue::create(c10::prim::fork);
-    if (name == "Exception") return std::make_shared<torch::jit::ExceptionValue>("Exception");
-    return NativeResolver::resolveValue(name, function, place);
-  }
-};
-
-void define(Module& module, const std::string& text, const std::string& file) {
-  torch::jit::Parser parser(std::make_shared<torch::jit::Source>(text, file, /*starting_line_no=*/1));
-  std::vector<torch::jit::Def> definitions;
-  while (parser.lexer().cur().kind != torch::jit::TK_EOF)
-    definitions.emplace_back(parser.parseFunction(/*is_method=*/true));
-  const std::vector<torch::jit::ResolverPtr> resolvers(definitions.size(), std::make_shared<Names>());
-  const torch::jit::SimpleSelf self(module.type());
-  module._ivalue()->compilation_unit()->define(*module.type()->name(), {}, {}, definitions, resolvers, &self);
-}
-
 std::string method(const std::string& body) {
   if (body.starts_with("def ")) return body + "\n";
   std::string text = "def forward(self, x):\n    ";
@@ -130,24 +106,11 @@ std::string parts_for(const std::string& text) {
   return wanted;
 }
 
-void inline_calls(Graph& graph) {
-  torch::jit::Inline(graph);
-  for_each_block(graph.block(), [](torch::jit::Block* block) {
-    for (const torch::jit::Node* node : block->nodes())
-      if (const auto forked = forked_graph(node)) inline_calls(*forked);
-  });
-}
-
 void take_apart(const c10::IValue& value, std::vector<at::Tensor>& into) {
   if (value.isTensor()) into.push_back(value.toTensor());
   if (value.isTuple())
     for (const auto& element : value.toTupleRef().elements()) take_apart(element, into);
   if (value.isInt()) into.push_back(at::scalar_tensor(value.toInt(), at::kLong));
-}
-
-std::string last_line(std::string message) {
-  while (!message.empty() && message.back() == '\n') message.pop_back();
-  return message.substr(message.find_last_of('\n') + 1);
 }
 
 std::string difference(const at::Tensor& wanted, const at::Tensor& got) {

@@ -155,6 +155,22 @@ INSTANTIATE_TEST_SUITE_P(
                     "v = x + 1.0; r = v[0]; y = self.linear(v); r.zero_()",  // held at run time
                     "v = x + 1.0; y = self.linear(v); z = torch.silu(v)"));
 
+// In the executor's graphs an operand is read behind a profile node.
+TEST(Profiles, DoNotHideWhatIsWritten) {
+  const auto graph = parse(R"(graph(%x : Tensor, %w : Tensor, %b : Tensor, %f : float):
+  %one : int = prim::Constant[value=1]()
+  %w.1 : Tensor = prim::profile(%w)
+  %y : Tensor = aten::linear(%x, %w.1, %b)
+  %g : Tensor = aten::sigmoid(%y)
+  %p : Tensor = aten::mul(%g, %f)
+  %v : Tensor = aten::add_(%w, %one, %one)
+  %r : Tensor = aten::add(%p, %y, %one)
+  return (%r))");
+  const auto sites = fuse_graph(graph);
+  ASSERT_EQ(sites.size(), 1u);
+  EXPECT_EQ(sites[0].reason, "`add_` writes to `w`, which the chain has read");
+}
+
 // What only the storages can tell. The modules are not copied: a copy would undo the sharing.
 void expect_same_when_shared(const std::string& body, const std::function<void(Module&)>& share) {
   Module plain = net(body);
@@ -226,6 +242,21 @@ TEST(Check, RaisesAsTheAuthorSpelledIt) {
     fuse_graph(graph);
     EXPECT_TRUE(has(*graph, "tailor::check")) << product;
     EXPECT_EQ(difference(graph_of(module), graph, module), "") << product;
+  }
+}
+
+// A shape that is read after the norm: where a later step raises, the norm has written its statistics by then.
+TEST(Check, RaisesNothingAfterTheNorm) {
+  for (const char* body :
+       {"y = self.batch_norm(self.linear(x)) + self.scale; n = y.dim(); return self.swish(y / self.factor), n",
+        "y = self.batch_norm(self.linear(x)).add_(self.scale); n = len(y); return self.swish(y / self.factor), n",
+        "y = (self.bn(self.linear(x)) + self.scale) / self.one; n = y.numel(); return self.swish(y), n",
+        "y = self.swish(self.gn(self.linear(x))) * self.scale; n = y.dim(); return self.swish(y), n"}) {
+    const Module module = net(body);
+    const auto graph = graph_of(module);
+    EXPECT_TRUE(fuse_graph(graph)[0].fused) << body;
+    EXPECT_TRUE(has(*graph, "tailor::check")) << body;
+    EXPECT_EQ(difference(graph_of(module), graph, module), "") << body;
   }
 }
 

@@ -22,7 +22,6 @@ namespace tailor {
 template <class F, int Rows, int Width>
 struct Tile {
   F at[Rows][Width];
-  static constexpr int rows = Rows, width = Width;
 };
 
 template <class F, int Width>
@@ -128,6 +127,25 @@ struct Operands {
   template <class S>
   TAILOR_INLINE F scalar(S) const {
     return scalars[position_of<Chain, S>];
+  }
+};
+
+// An interpreter's leaves: y, and the operands of its columns. Whoever folds no norm needs no more.
+template <class Chain, class Math, class F, int Rows, int Width>
+struct Leaves : Arithmetic<Math> {
+  using Value = Tile<F, Rows, Width>;
+  const Operands<Chain, F, Width>& operands;
+  const Value& y;
+
+  TAILOR_INLINE Leaves(const Operands<Chain, F, Width>& o, const Value& value) : operands(o), y(value) {}
+  TAILOR_INLINE Value linear() { return y; }
+  template <class V>
+  TAILOR_INLINE const Columns<F, Width>& vector(V v) {
+    return operands.vector(v);
+  }
+  template <class S>
+  TAILOR_INLINE F scalar(S s) {
+    return operands.scalar(s);
   }
 };
 

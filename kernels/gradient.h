@@ -4,14 +4,43 @@
 //
 //   sink.linear(g)               at y, once for each time that the formula reads it
 //   sink.vector<i>(g)            at vector i, a tile still to be summed over the rows
-//   sink.batch_norm(node, g)     at a norm's result; gives the gradient of what the norm reads
-//   sink.group_norm(node, g)
+//   sink.norm(node, g)           at the norm's result; gives the gradient of what the norm reads
+//   sink.normed(g)               the same where only `After` is run backwards (kernels/split.h)
 //
 // The tree is known at compile time and dissolves into registers.
 #pragma once
+#include <cstdint>
+
 #include "arithmetic.h"
 
 namespace tailor {
+
+// A batch norm with batch statistics needs two sums over all rows before it can give any gradient of y: there are two phases.
+enum class Phase : std::uint8_t {
+  whole,
+  norm_sums,   // only the sums that belong to the norm and to what follows it
+  before_norm  // the gradient of y, from the norm's sums, and the sums that belong to what stands before it
+};
+
+// The sums over rows that a backward can make.
+template <class Chain>
+struct Sums {
+  static constexpr int bias = 0;
+  static constexpr int vector = 1;
+  static constexpr int norm_weight = vector + vectors_of<Chain>;
+  static constexpr int norm_bias = norm_weight + 1;
+  static constexpr int count = has_batch_norm<Chain> || has_group_norm<Chain> ? norm_bias + 1 : norm_weight;
+};
+
+// Whether a phase makes the sum of a vector.
+template <class Chain>
+constexpr bool makes_vector(Phase phase, int vector) {
+  return phase == Phase::whole || (phase == Phase::norm_sums) == is_after_norm<Chain>(vector);
+}
+// A number at namespace scope, for device code.
+template <class Chain, Phase phase, int vector>
+inline constexpr bool makes = makes_vector<Chain>(phase, vector);
+
 namespace tape {
 
 template <class V>
@@ -20,6 +49,16 @@ struct Linear {
   template <class G, class Sink>
   TAILOR_INLINE void backward(const G& g, Sink& sink) const {
     sink.linear(g);
+  }
+};
+
+// Stands for the norm's result in `After`.
+template <class V>
+struct Normed {
+  V value;
+  template <class G, class Sink>
+  TAILOR_INLINE void backward(const G& g, Sink& sink) const {
+    sink.normed(g);
   }
 };
 
@@ -104,31 +143,20 @@ struct Swish {
 };
 
 template <class V, class A, class Found>
-struct BatchNorm {
+struct Norm {
   V value;
   A operand;
   Found found;
   template <class G, class Sink>
   TAILOR_INLINE void backward(const G& g, Sink& sink) const {
-    operand.backward(sink.batch_norm(*this, g), sink);
-  }
-};
-
-template <class V, class A, class Found>
-struct GroupNorm {
-  V value;
-  A operand;
-  Found found;
-  template <class G, class Sink>
-  TAILOR_INLINE void backward(const G& g, Sink& sink) const {
-    operand.backward(sink.group_norm(*this, g), sink);
+    operand.backward(sink.norm(*this, g), sink);
   }
 };
 
 }  // namespace tape
 
-// Interprets a formula through `Base`, an interpreter of values that also has found_by_group_norm(v) and
-// found_by_batch_norm(v), what a norm finds out about a tile, and norm(v, found), its result.
+// Interprets a formula through `Base`, an interpreter of values that also has found(v), what the chain's norm finds out about
+// a tile, and norm(v, found), its result.
 template <class Chain, class Math, class Base>
 struct Taped {
   Base& base;
@@ -136,6 +164,10 @@ struct Taped {
   TAILOR_INLINE auto linear() {
     auto value = base.linear();
     return tape::Linear<decltype(value)>{value};
+  }
+  TAILOR_INLINE auto normed() {
+    auto value = base.normed();
+    return tape::Normed<decltype(value)>{value};
   }
   template <class V>
   TAILOR_INLINE auto vector(V v) {
@@ -174,18 +206,19 @@ struct Taped {
     return tape::Swish<decltype(value), A>{value, sigmoid, a};
   }
   template <class A>
-  TAILOR_INLINE auto batch_norm(A a) {
-    a.value = base.rounded(a.value);
-    auto found = base.found_by_batch_norm(a.value);
-    auto value = base.norm(a.value, found);
-    return tape::BatchNorm<decltype(value), A, decltype(found)>{value, a, found};
+  TAILOR_INLINE auto batch_norm(const A& a) {
+    return norm(a);
   }
   template <class A>
-  TAILOR_INLINE auto group_norm(A a) {
+  TAILOR_INLINE auto group_norm(const A& a) {
+    return norm(a);
+  }
+  template <class A>
+  TAILOR_INLINE auto norm(A a) {
     a.value = base.rounded(a.value);
-    auto found = base.found_by_group_norm(a.value);
+    auto found = base.found(a.value);
     auto value = base.norm(a.value, found);
-    return tape::GroupNorm<decltype(value), A, decltype(found)>{value, a, found};
+    return tape::Norm<decltype(value), A, decltype(found)>{value, a, found};
   }
 };
 

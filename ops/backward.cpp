@@ -64,7 +64,10 @@ std::shared_ptr<TailBackward> TailBackward::prepare(FastCall& call, const at::Te
   node->tail_ = call.tail;
   node->y_ = Saved(y, false);
   node->bias_ = own_bias;
-  for (std::size_t i = 0; i < max_operands; ++i) node->vectors_[i] = Saved(tensors.vectors[i], false);
+  for (std::size_t i = 0; i < max_operands; ++i) {
+    node->vectors_[i] = Saved(tensors.vectors[i], false);
+    node->numbers_[i] = Saved(call.numbers[i], false);
+  }
   node->norm_weight_ = Saved(tensors.norm_weight, false);
   node->norm_bias_ = tensors.norm_bias;
   node->running_mean_ = Saved(tensors.running_mean, false);
@@ -82,7 +85,8 @@ std::string TailBackward::name() const { return "tailor::" + std::string(chain_-
 
 void TailBackward::release_variables() {
   const std::lock_guard lock(mutex_);
-  for (Saved* saved : {&y_, &vectors_[0], &vectors_[1], &norm_weight_, &running_mean_, &running_var_})
+  for (Saved* saved :
+       {&y_, &vectors_[0], &vectors_[1], &numbers_[0], &numbers_[1], &norm_weight_, &running_mean_, &running_var_})
     saved->reset_data();
   statistics_.reset();
   bias_.reset();
@@ -95,7 +99,10 @@ TailBackward::Inputs TailBackward::unpack() {
   Inputs found;
   found.y = y_.unpack(self);
   found.bias = bias_;
-  for (std::size_t i = 0; i < max_operands; ++i) found.tensors.vectors[i] = vectors_[i].unpack(self);
+  for (std::size_t i = 0; i < max_operands; ++i) {
+    found.tensors.vectors[i] = vectors_[i].unpack(self);
+    numbers_[i].unpack(self);
+  }
   found.tensors.norm_weight = norm_weight_.unpack(self);
   found.tensors.norm_bias = norm_bias_;
   found.tensors.running_mean = running_mean_.unpack(self);

@@ -41,6 +41,7 @@ class TailBackward final : public torch::autograd::Node {
   at::Tensor bias_;       // its value is not needed
   at::Tensor norm_bias_;  // our own copy, or its value is not needed
   std::array<Saved, max_operands> vectors_;
+  std::array<Saved, max_operands> numbers_;  // only to see that nobody has written to them, as eager would
   Saved norm_weight_, running_mean_, running_var_;
   at::Tensor statistics_;
 };

@@ -1,12 +1,12 @@
 // A chain at run time: its formula as a list of steps, for the layers that work through it one operation after another
-// (the reference, the matcher, the rewriter). Derived from the formula in kernels/chains.h and nothing else.
+// (the reference, the matcher, the rewriter). Derived from the formula in kernels/chains/ and nothing else.
 #pragma once
 #include <stdexcept>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "../kernels/chains.h"
+#include "../kernels/formula.h"
 
 namespace tailor {
 

@@ -7,6 +7,7 @@
 #include <torch/csrc/stable/c/shim.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "backward.h"
 #include "plain.h"
@@ -187,7 +188,9 @@ void* current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
 }
 
-DevicePaths::DevicePaths(const Chain& chain, Device device) : kernels(find_tail(chain.name, device)) {
+DevicePaths::DevicePaths(const Chain& chain, Device device)
+    : kernels(find_tail(chain.name, device)), whole(find_whole(chain.name, device)) {
+  if (whole != nullptr) whole_forward.emplace(chain.name, whole->path);
   if (kernels == nullptr) return;
   forward.emplace(chain.name, kernels->path);
   if (kernels->backward_path != nullptr) backward.emplace(chain.name, kernels->backward_path);
@@ -267,6 +270,30 @@ const char* FastPath::prepare(const StepArguments* arguments, FastCall& call) {
   return kernels->refuses(tail, call.wants_gradients);
 }
 
+std::optional<at::Tensor> FastPath::run_whole(FastCall& call) {
+  const WholeKernels* whole = call.paths->whole;
+  const bool rows_are_dense = call.input.dim() == 2 ? call.input.stride(1) == 1 : call.input.is_contiguous();
+  if (whole == nullptr || call.wants_gradients || !rows_are_dense || call.weight.stride(1) != 1) return std::nullopt;
+  Linear linear;
+  linear.x = call.input.const_data_ptr();
+  linear.weight = call.weight.const_data_ptr();
+  linear.bias = data_of(call.bias);
+  linear.inner = call.weight.size(1);
+  linear.x_stride = call.input.dim() == 2 ? call.input.stride(0) : linear.inner;
+  linear.weight_stride = call.weight.stride(0);
+  linear.tensor_float32 = at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
+                          at::Float32Precision::TF32;
+  if (whole->refuses(linear, call.tail) != nullptr) return std::nullopt;
+  std::vector<std::int64_t> sizes = call.input.sizes().vec();
+  sizes.back() = call.tail.columns;
+  at::Tensor out = at::empty(sizes, call.input.options());
+  call.tail.out = out.mutable_data_ptr();
+  const char* error = whole->forward(linear, call.tail, current_stream(out.device()));
+  TORCH_CHECK(error == nullptr, "tailor::", chain_.name, ": ", error);
+  call.paths->whole_forward->count();
+  return out;
+}
+
 std::optional<at::Tensor> FastPath::run(const StepArguments* arguments, Norm norm) {
   FastCall call;
   call.chain = &chain_;
@@ -276,6 +303,7 @@ std::optional<at::Tensor> FastPath::run(const StepArguments* arguments, Norm nor
     return std::nullopt;
   }
   const c10::OptionalDeviceGuard guard(call.input.device());
+  if (std::optional<at::Tensor> out = run_whole(call)) return out;
   // The bias's gradient is a sum that the tail's backward makes on its way; torch need not make it again.
   const bool own_bias = call.wants_gradients && call.bias.defined() && call.bias.requires_grad();
   at::Tensor y = at::linear(call.input, call.weight, own_bias ? call.bias.detach() : call.bias);

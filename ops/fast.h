@@ -1,4 +1,5 @@
-// The fast path: torch's own linear, then the chain's tail in one kernel of kernels/, where there is one for this call.
+// The fast path: the whole chain in one kernel of kernels/, or torch's own linear and then the tail in one kernel, where
+// there is one for this call.
 //
 // Whether there is, is decided here and nowhere else, before anything is computed: a call that is refused has changed
 // nothing, and runs the reference.
@@ -10,7 +11,7 @@
 #include <mutex>
 #include <optional>
 
-#include "../kernels/tail.h"
+#include "../kernels/whole.h"
 #include "calls.h"
 #include "chain.h"
 #include "reference.h"
@@ -26,7 +27,8 @@ struct TailTensors {
 struct DevicePaths {
   explicit DevicePaths(const Chain& chain, Device device);
   const TailKernels* kernels;  // null: none for this chain and device
-  std::optional<CallCounter> forward, backward;
+  const WholeKernels* whole;   // null: none
+  std::optional<CallCounter> forward, backward, whole_forward;
 };
 
 // A call that a kernel takes: everything but the linear's result.
@@ -59,6 +61,8 @@ class FastPath {
   DevicePaths& on(Device device);
   // Null if `call` is ready, else why no kernel takes these arguments.
   const char* prepare(const StepArguments* arguments, FastCall& call);
+  // The result of a kernel that computes the linear too, or none where there is no such kernel for this call.
+  std::optional<at::Tensor> run_whole(FastCall& call);
 
   const Chain& chain_;
   std::once_flag found_;

@@ -1,4 +1,5 @@
 // swish((batch_norm(linear(input, weight, bias)) + addend) / divisor)
+#include "../kernels/chains/linear_batch_norm_add_div_swish.h"
 #include "register.h"
 
 TORCH_LIBRARY_FRAGMENT(tailor, library) {

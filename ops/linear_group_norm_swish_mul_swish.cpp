@@ -1,4 +1,5 @@
 // swish(swish(group_norm(linear(input, weight, bias))) * scale)
+#include "../kernels/chains/linear_group_norm_swish_mul_swish.h"
 #include "register.h"
 
 TORCH_LIBRARY_FRAGMENT(tailor, library) {

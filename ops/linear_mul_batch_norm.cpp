@@ -1,4 +1,5 @@
 // batch_norm(linear(input, weight, bias) * scale)
+#include "../kernels/chains/linear_mul_batch_norm.h"
 #include "register.h"
 
 TORCH_LIBRARY_FRAGMENT(tailor, library) {

@@ -1,4 +1,5 @@
 // sigmoid(y) * factor + y, where y = linear(input, weight, bias)
+#include "../kernels/chains/linear_sigmoid_mul_add.h"
 #include "register.h"
 
 TORCH_LIBRARY_FRAGMENT(tailor, library) {

@@ -1,4 +1,5 @@
 // group_norm(swish(linear(input, weight, bias)) + addend)
+#include "../kernels/chains/linear_swish_add_group_norm.h"
 #include "register.h"
 
 TORCH_LIBRARY_FRAGMENT(tailor, library) {

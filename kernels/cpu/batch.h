@@ -1,6 +1,7 @@
-// Batch statistics: mean and variance of each column of what the norm reads. A tile of rows, in registers, gives a mean and
-// the squared distances from it; those of all tiles, and then of all chunks of rows, are merged in double (Chan). Nothing is
-// ever subtracted from a large sum, so a mean far above the spread costs no digits.
+// Batch statistics: mean and variance of each column of what the norm reads. In each chunk of rows distances are taken from
+// the mean of its first rows, which is within the chunk's own spread: their sums, and those of their squares, are small, so
+// that a mean far above the spread costs no digits. A few rows are added up in the type that is computed in, and what they
+// come to in double; the chunks are merged in double too (Chan).
 #pragma once
 #include "block.h"
 
@@ -15,88 +16,118 @@ struct Moments {
 };
 
 // What `added` rows came to, merged into what `before` rows did.
-template <class F>
-void merge(const Moments& into, std::int64_t before, const F* sum, const double* mean, const double* squares,
-           std::int64_t added, int count) {
-  if (before == 0) {
-    for (int i = 0; i < count; ++i) {
-      into.sum[i] = static_cast<double>(sum[i]);
-      into.mean[i] = mean[i];
-      into.squares[i] = squares[i];
-    }
-    return;
-  }
+inline void merge(const Moments& into, std::int64_t before, const Moments& next, std::int64_t added, int count) {
   const double share = static_cast<double>(added) / static_cast<double>(before + added);
   const double weight = static_cast<double>(before) * share;
 #pragma GCC ivdep
   for (int i = 0; i < count; ++i) {
-    const double apart = mean[i] - into.mean[i];
-    into.sum[i] += static_cast<double>(sum[i]);
-    into.squares[i] += squares[i] + apart * apart * weight;
+    const double apart = next.mean[i] - into.mean[i];
+    into.sum[i] += next.sum[i];
+    into.squares[i] += next.squares[i] + apart * apart * weight;
     into.mean[i] += apart * share;
   }
 }
 
-// Pairwise, in the same order for every column.
-template <int First, int Count, class F, int Rows>
-TAILOR_INLINE Lanes<F> sum_of_rows(const Values<F, Rows>& tile) {
-  if constexpr (Count == 1)
-    return tile.at[First][0];
-  else
-    return sum_of_rows<First, Count / 2, F>(tile) + sum_of_rows<First + Count / 2, Count / 2, F>(tile);
-}
-
+// One block's moments, of one chunk after another.
 template <class Chain, class T>
 struct Gathering {
   using F = Compute<T>;
+  static constexpr int most_recent = 32;  // rows
 
   const Block<Chain, T> block;
   const std::int64_t stride;
-  const Moments moments;
-  std::int64_t rows = 0;  // so far
-  alignas(64) F sum[gathering_width];
-  alignas(64) F mean[gathering_width];
-  alignas(64) F rest[gathering_width];  // the sum of the distances from the mean, were it not rounded zero
+  int recent_rows = 0;
+  alignas(64) F pivot[gathering_width];      // what distances are taken from
+  alignas(64) F distances[gathering_width];  // of recent rows
   alignas(64) F squares[gathering_width];
-  alignas(64) double exact_mean[gathering_width];
-  alignas(64) double exact_squares[gathering_width];
+  alignas(64) double all_distances[gathering_width];
+  alignas(64) double all_squares[gathering_width];
 
-  Gathering(const Tail& tail, std::int64_t first, int count, const Moments& into)
-      : block(tail, first, count), stride(tail.columns), moments(into) {}
+  Gathering(const Tail& tail, std::int64_t first, int count) : block(tail, first, count), stride(tail.columns) {}
 
-  template <int Rows>
-  void take(const Raw<T>* y) {
-    const auto gather = [&](int at, const Values<F, Rows>& tile) __attribute__((always_inline)) {
-      Evaluation<Chain, T, Rows> evaluation(block, at, tile);
-      const Values<F, Rows> v = evaluation.before_norm();
-      // Times a power of two; scaled first, the sum of large numbers stays in range.
-      const Lanes<F> m = sum_of_rows<0, Rows, F>(map(
-          v, [](auto x, F part) { return x * part; }, F(1) / Rows));
-      const auto off = map(
-          v, [](auto x, auto mean_of_tile) { return x - mean_of_tile; }, m);
-      store<F>(mean + at, m);
-      store<F>(rest + at, sum_of_rows<0, Rows, F>(off));
-      store<F>(squares + at, sum_of_rows<0, Rows, F>(map(off, [](auto x) { return x * x; })));
-    };
-    int at = 0;
-    for (; at + lanes<F> <= block.count; at += lanes<F>) gather(at, load_rows<T, Rows>(y + at, stride));
-    if (at < block.count) gather(at, load_rows<T, Rows>(y + at, stride, block.count - at));
-    for (int i = 0; i < block.count; ++i) sum[i] = mean[i] * Rows;
-    // A tile's mean is rounded, and what it lost is in the distances from it: merged in double, where it counts.
+  void run(const Raw<T>* y, std::int64_t rows, const Moments& into) {
+    if (rows >= 4)
+      find_pivot<4>(y);
+    else
+      find_pivot<1>(y);
+    fill(F(0), block.count, distances);
+    fill(F(0), block.count, squares);
+    fill(0.0, block.count, all_distances);
+    fill(0.0, block.count, all_squares);
+    std::int64_t row = 0;
+    for (; row + 8 <= rows; row += 8) take<8>(y + row * stride);
+    for (; row < rows; ++row) take<1>(y + row * stride);
+    put_down();
     for (int i = 0; i < block.count; ++i) {
-      const double lost = static_cast<double>(rest[i]) / Rows;
-      exact_mean[i] = static_cast<double>(mean[i]) + lost;
-      exact_squares[i] = static_cast<double>(squares[i]) - lost * static_cast<double>(rest[i]);
+      const double from = static_cast<double>(pivot[i]);
+      const double mean = all_distances[i] / static_cast<double>(rows);
+      const double rest = all_squares[i] - all_distances[i] * mean;
+      into.sum[i] = from * static_cast<double>(rows) + all_distances[i];
+      into.mean[i] = from + mean;
+      into.squares[i] = rest < 0 ? 0 : rest;
     }
-    merge(moments, rows, sum, exact_mean, exact_squares, Rows, block.count);
-    rows += Rows;
+    for (int at = 0; at < block.count; at += lanes<F>) mend_sums(y, rows, at, into.sum + at);
   }
 
-  void take_all(const Raw<T>* y, std::int64_t count) {
-    for (; count >= 8; count -= 8, y += 8 * stride) take<8>(y);
-    if (count >= 4) take<4>(y), count -= 4, y += 4 * stride;
-    if (count >= 2) take<2>(y), count -= 2, y += 2 * stride;
-    if (count >= 1) take<1>(y);
+ private:
+  // Calls work(at, what the norm reads of `Rows` rows).
+  template <int Rows, class Work>
+  TAILOR_INLINE void for_each_vector(const Raw<T>* y, Work work) const {
+    const auto each = [&](int at, auto count) __attribute__((always_inline)) {
+      const auto tile = load_rows<T, Rows>(y + at, stride, count);
+      Evaluation<Chain, T, Rows> evaluation(block, at, tile);
+      work(at, evaluation.before_norm());
+    };
+    int at = 0;
+    for (; at + lanes<F> <= block.count; at += lanes<F>) each(at, Whole{});
+    if (at < block.count) each(at, block.count - at);
+  }
+  template <int Rows>
+  void find_pivot(const Raw<T>* y) {
+    for_each_vector<Rows>(
+        y, [&](int at, const Values<F, Rows>& v) __attribute__((always_inline)) {
+          // Times a power of two, which is exact; scaled first, the sum of large numbers stays in range.
+          store<F>(pivot + at, sum_of_rows<0, Rows, F>(map(
+                                   v, [](auto x, F part) { return x * part; }, F(1) / Rows)));
+        });
+  }
+  template <int Rows>
+  void take(const Raw<T>* y) {
+    for_each_vector<Rows>(
+        y, [&](int at, const Values<F, Rows>& v) __attribute__((always_inline)) {
+          const auto off = map(
+              v, [](auto x, auto from) { return x - from; }, load<F>(pivot + at));
+          store<F>(distances + at, load<F>(distances + at) + sum_of_rows<0, Rows, F>(off));
+          Lanes<F> sum = load<F>(squares + at);
+          for (int row = 0; row < Rows; ++row) sum += off.at[row][0] * off.at[row][0];  // one instruction each
+          store<F>(squares + at, sum);
+        });
+    recent_rows += Rows;
+    if (recent_rows >= most_recent) put_down();
+  }
+  void put_down() {
+    recent_rows = 0;
+#pragma GCC ivdep
+    for (int i = 0; i < block.count; ++i) {
+      all_distances[i] += static_cast<double>(distances[i]);
+      all_squares[i] += static_cast<double>(squares[i]);
+    }
+    fill(F(0), block.count, distances);
+    fill(F(0), block.count, squares);
+  }
+  // Where distances were infinite the mean need not be, nor NaN where it is infinite.
+  void mend_sums(const Raw<T>* y, std::int64_t rows, int at, double* sum) const {
+    const int count = block.count - at < lanes<F> ? block.count - at : lanes<F>;
+    bool finite = true;
+    for (int i = 0; i < count; ++i) finite = finite && sum[i] - sum[i] == 0;
+    if (finite) return;
+    for (int i = 0; i < count; ++i) sum[i] = 0;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const auto tile = load_rows<T, 1>(y + row * stride + at, stride, count);
+      Evaluation<Chain, T, 1> evaluation(block, at, tile);
+      const Lanes<F> v = evaluation.before_norm().at[0][0];
+      for (int i = 0; i < count; ++i) sum[i] += static_cast<double>(v[i]);
+    }
   }
 };
 
@@ -142,8 +173,7 @@ void conclude(const Tail& tail, const BatchMemory& memory, std::int64_t first, i
   for (std::int64_t chunk = 1; chunk < chunks.count; ++chunk) {
     const std::int64_t before = chunk * chunks.rows;
     const std::int64_t left = tail.rows - before;
-    const Moments next = memory.of_chunk(chunk, first);
-    merge(all, before, next.sum, next.mean, next.squares, left < chunks.rows ? left : chunks.rows, count);
+    merge(all, before, memory.of_chunk(chunk, first), left < chunks.rows ? left : chunks.rows, count);
   }
   const double rows = static_cast<double>(tail.rows);
   F* mean = memory.means<F>() + first;
@@ -167,11 +197,12 @@ template <class Chain, class T>
 void find_batch_statistics(const Tail& tail, const Parallel& parallel, const BatchMemory& memory) {
   const Chunks chunks = chunks_of(tail.rows);
   const auto gather = [&](std::int64_t first, int count, std::int64_t chunk, std::int64_t end) {
+    Gathering<Chain, T> gathering(tail, first, count);
     for (; chunk < end; ++chunk) {
       const std::int64_t row = chunk * chunks.rows;
       const std::int64_t left = tail.rows - row;
-      Gathering<Chain, T> gathering(tail, first, count, memory.of_chunk(chunk, first));
-      gathering.take_all(raw<T>(tail.y) + row * tail.columns + first, left < chunks.rows ? left : chunks.rows);
+      gathering.run(raw<T>(tail.y) + row * tail.columns + first, left < chunks.rows ? left : chunks.rows,
+                    memory.of_chunk(chunk, first));
     }
   };
   for_each_block(parallel, chunks.count, tail.columns, gathering_width, ceiling(elements_per_thread, chunks.rows),

@@ -16,6 +16,23 @@ TAILOR_INLINE double root(double value) { return __builtin_sqrt(value); }
 // As many at a time as there are registers for.
 inline constexpr int rows_at_once = vector_bytes == 64 ? 4 : 2;
 
+// Calls work(Of<T>()) with the tail's type.
+template <class T>
+struct Of {};
+template <class Work>
+void with_element(Element element, const Work& work) {
+  switch (element) {
+    case Element::float64:
+      return work(Of<double>());
+    case Element::float32:
+      return work(Of<float>());
+    case Element::bfloat16:
+      return work(Of<BFloat16>());
+    case Element::float16:
+      return work(Of<Float16>());
+  }
+}
+
 template <class T>
 TAILOR_INLINE const Raw<T>* raw(const void* data) {
   return static_cast<const Raw<T>*>(data);
@@ -146,13 +163,29 @@ struct Evaluation : Arithmetic<typename MathOf<T>::type> {
   }
   template <class Mean, class Scale>
   TAILOR_INLINE Value normalise(const Value& v, const Mean& mean, const Scale& scale) {
-    return map(
+    const Value normal = map(
         v, [](auto x, auto m, auto s, auto b) { return (x - m) * s + b; }, mean, scale, column(block.bias + at));
+    Lanes<F> none{};
+    for (int row = 0; row < Rows; ++row) none += normal.at[row][0] * F(0);  // NaN where one of them is not finite
+    if (__builtin_expect(has_nan(none), false)) return normalise_scaled(v, normal, mean, scale);
+    return normal;
+  }
+  // Eager scales before it subtracts. Which of the two ways overflows, and where infinities meet, shows in what is not finite.
+  template <class Mean, class Scale>
+  [[gnu::cold]] Value normalise_scaled(const Value& v, const Value& normal, const Mean& mean, const Scale& scale) {
+    return map(
+        v,
+        [](auto x, auto usual, auto m, auto s, auto b) {
+          return usual - usual == 0 ? usual : x * s + rounded_value(b - m * s);
+        },
+        normal, mean, scale, column(block.bias + at));
   }
 };
 
+// How many columns of a vector there are: `Whole`, or an int.
+struct Whole {};
 template <class T, int Rows>
-TAILOR_INLINE Values<Compute<T>, Rows> load_rows(const Raw<T>* from, std::int64_t stride) {
+TAILOR_INLINE Values<Compute<T>, Rows> load_rows(const Raw<T>* from, std::int64_t stride, Whole = {}) {
   Values<Compute<T>, Rows> tile;
 #pragma GCC unroll 8
   for (int row = 0; row < Rows; ++row) tile.at[row][0] = load<T>(from + row * stride);
@@ -164,8 +197,6 @@ TAILOR_INLINE Values<Compute<T>, Rows> load_rows(const Raw<T>* from, std::int64_
   for (int row = 0; row < Rows; ++row) tile.at[row][0] = load<T>(from + row * stride, count);
   return tile;
 }
-// How many columns of a vector there are: `Whole`, or an int.
-struct Whole {};
 template <class T, int Rows>
 TAILOR_INLINE void store_rows(Raw<T>* to, std::int64_t stride, const Values<Compute<T>, Rows>& tile, Whole = {}) {
 #pragma GCC unroll 8
@@ -185,12 +216,48 @@ TAILOR_INLINE Lanes<F> only(Lanes<F> value, int count) {
   return first<F>(value, count);
 }
 
+// Of each column, pairwise in a fixed order.
+template <int First, int Count, class F, int Rows>
+TAILOR_INLINE Lanes<F> sum_of_rows(const Values<F, Rows>& tile) {
+  if constexpr (Count == 1)
+    return tile.at[First][0];
+  else
+    return sum_of_rows<First, Count / 2, F>(tile) + sum_of_rows<First + Count / 2, Count / 2, F>(tile);
+}
+
 template <class T>
 void write(const Compute<T>* from, int count, Raw<T>* to) {
   using F = Compute<T>;
   int i = 0;
   for (; i + lanes<F> <= count; i += lanes<F>) store<T>(to + i, load<F>(from + i));
   if (i < count) store<T>(to + i, load<F>(from + i), count - i);
+}
+
+// How many rows are taken for one.
+template <class T>
+int times_of(const Tail& tail) {
+  const int times = rows_in_one(tail.columns, lanes<Compute<T>>, block_width<Compute<T>>);
+  return times <= tail.rows ? times : 1;
+}
+
+// Calls work(tail, times), where a row of the tail is `times` rows: narrow ones are taken together, the last few alone.
+template <class T, class Work>
+void in_wide_rows(const Tail& tail, Work work) {
+  const int times = times_of<T>(tail);
+  std::int64_t done = 0;
+  if (times > 1) {
+    Tail wide = tail;
+    wide.rows = tail.rows / times;
+    wide.columns *= times;
+    wide.norm.groups *= times;
+    work(wide, times);
+    done = wide.rows * times;
+  }
+  Tail rest = tail;
+  rest.rows -= done;
+  rest.y = raw<T>(tail.y) + done * tail.columns;
+  rest.out = static_cast<Raw<T>*>(tail.out) + done * tail.columns;
+  if (rest.rows > 0) work(rest, 1);
 }
 
 // Calls work(first column, columns, first row, last row) for pieces of rows × columns, on many threads where that pays. The

@@ -10,28 +10,19 @@
 namespace tailor::cpu {
 
 // Compiled from isa.cpp.in, each with its own instructions.
-namespace baseline {
-template <class Chain>
-const char* forward(const Tail& tail, void* stream);
-}
-namespace avx2 {
-template <class Chain>
-const char* forward(const Tail& tail, void* stream);
-}
-namespace avx512 {
-template <class Chain>
-const char* forward(const Tail& tail, void* stream);
-}
-
-template <class Chain>
-constexpr auto forward_for(Isa isa) {
-#if defined(__x86_64__)
-  if (isa == Isa::avx512) return avx512::forward<Chain>;
-  if (isa == Isa::avx2) return avx2::forward<Chain>;
-#endif
-  static_cast<void>(isa);
-  return baseline::forward<Chain>;
-}
+#define TAILOR_COMPILED_FOR(isa)                                                      \
+  namespace isa {                                                                     \
+  template <class Chain>                                                              \
+  const char* forward(const Tail& tail, void* stream);                                \
+  template <class Chain>                                                              \
+  const char* backward(const Tail& tail, const TailGradient& gradient, void* stream); \
+  template <class Chain>                                                              \
+  std::int64_t backward_workspace(const Tail& tail);                                  \
+  }
+TAILOR_COMPILED_FOR(baseline)
+TAILOR_COMPILED_FOR(avx2)
+TAILOR_COMPILED_FOR(avx512)
+#undef TAILOR_COMPILED_FOR
 
 template <class Chain>
 const char* refuses(const Tail& tail, bool) {
@@ -49,9 +40,24 @@ std::int64_t workspace(const Tail& tail) {
 }
 
 template <class Chain>
+TailKernels kernels_for(Isa isa) {
+#define TAILOR_KERNELS(isa)                                                                                       \
+  {                                                                                                               \
+    "cpu", "cpu_backward", refuses<Chain>, workspace<Chain>, isa::forward<Chain>, isa::backward_workspace<Chain>, \
+        isa::backward<Chain>                                                                                      \
+  }
+#if defined(__x86_64__)
+  if (isa == Isa::avx512) return TAILOR_KERNELS(avx512);
+  if (isa == Isa::avx2) return TAILOR_KERNELS(avx2);
+#endif
+  static_cast<void>(isa);
+  return TAILOR_KERNELS(baseline);
+#undef TAILOR_KERNELS
+}
+
+template <class Chain>
 TailRegistration register_chain() {
-  static const TailKernels kernels{"cpu",   nullptr, refuses<Chain>, workspace<Chain>, forward_for<Chain>(best_isa()),
-                                   nullptr, nullptr};
+  static const TailKernels kernels = kernels_for<Chain>(best_isa());
   return {Chain::name, Device::cpu, kernels};
 }
 

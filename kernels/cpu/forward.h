@@ -6,26 +6,6 @@
 
 namespace tailor::cpu::TAILOR_ISA {
 
-// Calls work(tail, times), where a row of the tail is `times` rows: narrow ones are taken together, the last few alone.
-template <class T, class Work>
-void in_wide_rows(const Tail& tail, Work work) {
-  const int times = rows_in_one(tail.columns, lanes<Compute<T>>, block_width<Compute<T>>);
-  const std::int64_t rows = times > 1 ? tail.rows / times : 0;
-  if (rows > 0) {
-    Tail wide = tail;
-    wide.rows = rows;
-    wide.columns *= times;
-    wide.norm.groups *= times;
-    work(wide, times);
-  }
-  Tail rest = tail;
-  const std::int64_t done = rows * times;
-  rest.rows -= done;
-  rest.y = raw<T>(tail.y) + done * tail.columns;
-  rest.out = static_cast<Raw<T>*>(tail.out) + done * tail.columns;
-  if (rest.rows > 0) work(rest, 1);
-}
-
 template <class Chain, class T>
 void run(const Tail& whole, const Parallel& parallel) {
   const Compute<T>* means = nullptr;
@@ -47,20 +27,7 @@ void run(const Tail& whole, const Parallel& parallel) {
 template <class Chain>
 const char* forward(const Tail& tail, void* stream) {
   const Parallel& parallel = *static_cast<const Parallel*>(stream);
-  switch (tail.element) {
-    case Element::float64:
-      run<Chain, double>(tail, parallel);
-      break;
-    case Element::float32:
-      run<Chain, float>(tail, parallel);
-      break;
-    case Element::bfloat16:
-      run<Chain, BFloat16>(tail, parallel);
-      break;
-    case Element::float16:
-      run<Chain, Float16>(tail, parallel);
-      break;
-  }
+  with_element(tail.element, [&]<class T>(Of<T>) { run<Chain, T>(tail, parallel); });
   return nullptr;
 }
 

@@ -28,19 +28,31 @@ TAILOR_INLINE F downscale(std::int64_t count) {
   return scale;
 }
 
+// The statistics of a group, from a point near its mean and the sums of the distances from it and of their squares. A mean
+// is rounded, and what it lost is in the distances: without that, a group of equal values would not give 0.
+template <class F>
+void conclude_group(F near_mean, double distances, double squares, std::int64_t width, double eps, F& mean,
+                    F& inverse_deviation) {
+  const double count = static_cast<double>(width);
+  if (distances - distances != 0) distances = 0;  // the sum overflowed: there the mean need not be infinite
+  const double variance = (squares - distances * distances / count) / count;
+  mean = static_cast<F>(static_cast<double>(near_mean) + distances / count);
+  inverse_deviation = static_cast<F>(1 / root((variance < 0 ? 0 : variance) + eps));
+}
+
 template <class F>
 void find_group_statistics(const F* values, int width, int groups, double eps, F* mean, F* inverse_deviation) {
   const F down = downscale<F>(width);
   for (int g = 0; g < groups; ++g)
     mean[g] = sum_of_terms(values + g * width, width, [=](Lanes<F> v) { return v * down; });
   const F part = down * static_cast<F>(width);
-  for (int g = 0; g < groups; ++g) mean[g] /= part;
   for (int g = 0; g < groups; ++g) {
-    const F m = mean[g];
-    inverse_deviation[g] = sum_of_terms(values + g * width, width, [=](Lanes<F> v) { return (v - m) * (v - m); });
+    const F m = mean[g] / part;
+    const F distances = sum_of_terms(values + g * width, width, [=](Lanes<F> v) { return v - m; });
+    const F squares = sum_of_terms(values + g * width, width, [=](Lanes<F> v) { return (v - m) * (v - m); });
+    conclude_group(m, static_cast<double>(distances), static_cast<double>(squares), width, eps, mean[g],
+                   inverse_deviation[g]);
   }
-  for (int g = 0; g < groups; ++g)
-    inverse_deviation[g] = static_cast<F>(1 / root(static_cast<double>(inverse_deviation[g]) / width + eps));
 }
 
 // Repeats each group's number for its columns; writes up to a vector more than that.
@@ -70,8 +82,8 @@ struct NarrowGroups {
     store<F>(values + count, Lanes<F>{});
   }
 
-  // One row.
-  void run(const Raw<T>* y, Raw<T>* out) {
+  // What the norm reads of one row, and its statistics, a number for each column.
+  void find_statistics(const Raw<T>* y) {
     const int groups = block.count / width;
     for_each_vector(
         y, [&](int at, const Values<F, 1>& tile, auto) __attribute__((always_inline)) {
@@ -81,6 +93,11 @@ struct NarrowGroups {
     find_group_statistics(values, width, groups, tail.norm.eps, by_group[0], by_group[1]);
     spread(by_group[0], width, groups, mean);
     spread(by_group[1], width, groups, inverse_deviation);
+  }
+
+  // One row.
+  void run(const Raw<T>* y, Raw<T>* out) {
+    find_statistics(y);
     for_each_vector(
         y, [&](int at, const Values<F, 1>& tile, auto count) __attribute__((always_inline)) {
           const auto scale = load<F>(block.scale + at) * load<F>(inverse_deviation + at);
@@ -109,9 +126,9 @@ struct WideGroups {
   const std::int64_t first;  // column
   const std::int64_t width;
 
-  // Calls work(row, evaluation of what the norm reads, place, vector's columns).
-  template <class Work>
-  void for_each_vector(const Raw<T>* y, int rows, Work work) const {
+  // Calls work(row, block, its first column, place, y, vector's columns), and end_of_row(row) at the end of each block's row.
+  template <class Work, class EndOfRow>
+  void for_each_vector(const Raw<T>* y, int rows, Work work, EndOfRow end_of_row) const {
     for (std::int64_t begin = 0; begin < width; begin += block_width<F>) {
       const std::int64_t left = width - begin;
       const Block<Chain, T> block(tail, first + begin, static_cast<int>(left < block_width<F> ? left : block_width<F>));
@@ -122,39 +139,61 @@ struct WideGroups {
           work(row, block, begin, at, load_rows<T, 1>(from + at, 0), Whole{});
         if (at < block.count)
           work(row, block, begin, at, load_rows<T, 1>(from + at, 0, block.count - at), block.count - at);
+        end_of_row(row);
       }
     }
   }
 
+  // Sums of one block are added up in double, or a wide group would cost digits.
+  void find_statistics(const Raw<T>* y, int rows, F* mean, F* inverse_deviation) const {
+    Lanes<F> sum_of_block{};
+    Lanes<F> squares_of_block{};
+    double sums[most_rows] = {};
+    double squares[most_rows] = {};
+    const F down = downscale<F>(width);  // that the sum of large numbers stays in range
+    for_each_vector(
+        y, rows,
+        [&](int, const auto& block, std::int64_t, int at, const auto& tile, auto count) {
+          Evaluation<Chain, T, 1> evaluation(block, at, tile);
+          sum_of_block += only<F>(evaluation.before_norm().at[0][0] * down, count);
+        },
+        [&](int row) {
+          sums[row] += static_cast<double>(sum<F>(sum_of_block));
+          sum_of_block = Lanes<F>{};
+        });
+    for (int row = 0; row < rows; ++row) {
+      mean[row] = static_cast<F>(sums[row] / (static_cast<double>(down) * static_cast<double>(width)));
+      sums[row] = 0;
+    }
+    for_each_vector(
+        y, rows,
+        [&](int row, const auto& block, std::int64_t, int at, const auto& tile, auto count) {
+          Evaluation<Chain, T, 1> evaluation(block, at, tile);
+          const Lanes<F> off = evaluation.before_norm().at[0][0] - mean[row];
+          sum_of_block += only<F>(off, count);
+          squares_of_block += only<F>(off * off, count);
+        },
+        [&](int row) {
+          sums[row] += static_cast<double>(sum<F>(sum_of_block));
+          squares[row] += static_cast<double>(sum<F>(squares_of_block));
+          sum_of_block = squares_of_block = Lanes<F>{};
+        });
+    for (int row = 0; row < rows; ++row)
+      conclude_group(mean[row], sums[row], squares[row], width, tail.norm.eps, mean[row], inverse_deviation[row]);
+  }
+
   void run(const Raw<T>* y, Raw<T>* out, int rows) const {
-    const F down = downscale<F>(width);
-    const F part = down * static_cast<F>(width);
-    Lanes<F> sums[most_rows] = {};
     F mean[most_rows];
     F inverse_deviation[most_rows];
-    for_each_vector(y, rows, [&](int row, const auto& block, std::int64_t, int at, const auto& tile, auto count) {
-      Evaluation<Chain, T, 1> evaluation(block, at, tile);
-      sums[row] += only<F>(evaluation.before_norm().at[0][0] * down, count);
-    });
-    for (int row = 0; row < rows; ++row) {
-      mean[row] = sum<F>(sums[row]) / part;
-      sums[row] = Lanes<F>{};
-    }
-    for_each_vector(y, rows, [&](int row, const auto& block, std::int64_t, int at, const auto& tile, auto count) {
-      Evaluation<Chain, T, 1> evaluation(block, at, tile);
-      const Lanes<F> off = evaluation.before_norm().at[0][0] - mean[row];
-      sums[row] += only<F>(off * off, count);
-    });
-    for (int row = 0; row < rows; ++row)
-      inverse_deviation[row] =
-          static_cast<F>(1 / root(static_cast<double>(sum<F>(sums[row])) / static_cast<double>(width) + tail.norm.eps));
-    for_each_vector(y, rows, [&](int row, const auto& block, std::int64_t begin, int at, const auto& tile, auto count) {
+    find_statistics(y, rows, mean, inverse_deviation);
+    const auto finish = [&](int row, const auto& block, std::int64_t begin, int at, const auto& tile, auto count) {
       Evaluation<Chain, T, 1> before(block, at, tile);
       const auto scale = load<F>(block.scale + at) * inverse_deviation[row];
       const Values<F, 1> normed = before.normalise(before.before_norm(), all(mean[row]), scale);
       Evaluation<Chain, T, 1> evaluation(block, at, tile, normed);
       store_rows<T, 1>(out + row * tail.columns + begin + at, 0, After<Chain>::fold(evaluation), count);
-    });
+    };
+    for_each_vector(y, rows, finish, [](int) {});
   }
 };
 

@@ -95,6 +95,24 @@ TAILOR_INLINE Lanes<double> at_least(Lanes<double> bound, Lanes<double> value) {
 TAILOR_INLINE Lanes<double> at_most(Lanes<double> bound, Lanes<double> value) { return _mm_min_pd(bound, value); }
 #endif
 
+// Whether a lane is NaN.
+template <class V>
+TAILOR_INLINE bool has_nan(V value) {
+  bool found = false;
+  for (std::size_t i = 0; i < sizeof value / sizeof value[0]; ++i) found = found || value[i] != value[i];
+  return found;
+}
+#if defined(__AVX512F__)
+TAILOR_INLINE bool has_nan(Lanes<float> v) { return _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q) != 0; }
+TAILOR_INLINE bool has_nan(Lanes<double> v) { return _mm512_cmp_pd_mask(v, v, _CMP_UNORD_Q) != 0; }
+#elif defined(__AVX2__)
+TAILOR_INLINE bool has_nan(Lanes<float> v) { return _mm256_movemask_ps(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)) != 0; }
+TAILOR_INLINE bool has_nan(Lanes<double> v) { return _mm256_movemask_pd(_mm256_cmp_pd(v, v, _CMP_UNORD_Q)) != 0; }
+#elif defined(__x86_64__)
+TAILOR_INLINE bool has_nan(Lanes<float> v) { return _mm_movemask_ps(_mm_cmpunord_ps(v, v)) != 0; }
+TAILOR_INLINE bool has_nan(Lanes<double> v) { return _mm_movemask_pd(_mm_cmpunord_pd(v, v)) != 0; }
+#endif
+
 // Element types: how they lie in memory, and what they are computed in.
 struct BFloat16;
 struct Float16;

@@ -1,11 +1,9 @@
 // How the work on a tail is shared out, known to the kernels and to whoever gives them memory.
 #pragma once
-#include "../arithmetic.h"
+#include "../ceiling.h"
 #include "../tail.h"
 
 namespace tailor::cpu {
-
-constexpr TAILOR_INLINE std::int64_t ceiling(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // How many rows of few columns to take for one: until whole vectors fill it, and it is worth a loop of its own.
 constexpr TAILOR_INLINE int rows_in_one(std::int64_t columns, int lanes, int most_columns) {
@@ -17,15 +15,15 @@ constexpr TAILOR_INLINE int rows_in_one(std::int64_t columns, int lanes, int mos
   return rows * columns <= most_columns ? rows : 1;
 }
 
-// Batch statistics: the rows are cut into chunks, the same whatever the number of threads, and what they come to is merged
-// in their order. So the result is the same each time.
+// Sums over the rows: these are cut into chunks, the same whatever the number of threads, and what the chunks come to is
+// merged in their order. So the result is the same each time.
 struct Chunks {
   std::int64_t count;
   std::int64_t rows;  // of each but the last
 };
 
-constexpr TAILOR_INLINE Chunks chunks_of(std::int64_t rows) {
-  constexpr std::int64_t least = 64, most = 64;
+constexpr TAILOR_INLINE Chunks chunks_of(std::int64_t rows, std::int64_t least = 64) {
+  constexpr std::int64_t most = 64;
   const std::int64_t each = ceiling(ceiling(rows, most), least) * least;
   return {ceiling(rows, each), each};
 }

@@ -7,22 +7,6 @@
 
 namespace tailor::cuda {
 
-enum class Phase : std::uint8_t {
-  whole,
-  norm_sums,   // only the sums that belong to the norm and to what follows it
-  before_norm  // the gradient of y, from the norm's sums, and the sums that belong to what stands before it
-};
-
-// The sums over rows that a backward can make, and where the parts of each lie in the workspace.
-template <class Chain>
-struct Sums {
-  static constexpr int bias = 0;
-  static constexpr int vector = 1;
-  static constexpr int norm_weight = vector + vectors_of<Chain>;
-  static constexpr int norm_bias = norm_weight + 1;
-  static constexpr int count = has_batch_norm<Chain> || has_group_norm<Chain> ? norm_bias + 1 : norm_weight;
-};
-
 // A thread's sums. In float32 with what each addition lost: the gradient before batch statistics is what is left of two sums
 // over the whole batch, and where it cancels their last digits are all there is of it.
 template <class Chain, class T, int Width>
@@ -48,8 +32,8 @@ struct ThreadSums {
 // What the first pair of kernels finds for the second, in the type of the arithmetic, [columns] each.
 template <class F>
 struct NormSums {
-  const F* of_weight = nullptr;
-  const F* of_bias = nullptr;
+  F* of_weight = nullptr;
+  F* of_bias = nullptr;
 };
 
 // What a norm found out about a tile: a mean and a factor, for each row or for each column, and its affine parameters.
@@ -102,46 +86,33 @@ struct BackwardColumns {
 
 // The formula's values, for the tape.
 template <class Chain, class T, int Rows, int Width>
-struct Recomputed : Arithmetic<typename MathOf<T>::type> {
+struct Recomputed : LeavesOf<Chain, T, Rows, Width> {
   using F = Compute<T>;
   using Value = Tile<F, Rows, Width>;
   const BackwardColumns<Chain, T, Width>& columns;
   const Layout& layout;
   const Place& place;
   const F eps;
-  const Value& y;
 
   __device__ __forceinline__ Recomputed(const BackwardColumns<Chain, T, Width>& c, const Layout& l, const Place& p, F e,
-                                        const Value& value)
-      : columns(c), layout(l), place(p), eps(e), y(value) {}
+                                        const Value& y)
+      : LeavesOf<Chain, T, Rows, Width>(c.operands, y), columns(c), layout(l), place(p), eps(e) {}
 
-  __device__ __forceinline__ Value linear() { return y; }
-  template <class V>
-  __device__ __forceinline__ auto vector(V v) {
-    return columns.operands.vector(v);
-  }
-  template <class S>
-  __device__ __forceinline__ F scalar(S s) {
-    return columns.operands.scalar(s);
-  }
-  __device__ __forceinline__ auto found_by_batch_norm(const Value&) {
-    return Found<Columns<F, Width>, Columns<F, Width>>{columns.mean, columns.inverse_deviation, columns.weight,
+  __device__ __forceinline__ auto found(const Value& v) {
+    if constexpr (has_batch_norm<Chain>) {
+      return Found<Columns<F, Width>, Columns<F, Width>>{columns.mean, columns.inverse_deviation, columns.weight,
+                                                         columns.bias};
+    } else {
+      const GroupStatistics<typename MathOf<T>::type, F, Rows, Width> statistics(v, place, layout, eps);
+      return Found<PerRow<F, Rows>, Columns<F, Width>>{statistics.mean, statistics.inverse_deviation, columns.weight,
                                                        columns.bias};
-  }
-  __device__ __forceinline__ auto found_by_group_norm(const Value& v) {
-    const GroupStatistics<typename MathOf<T>::type, F, Rows, Width> statistics(v, place, layout, eps);
-    return Found<PerRow<F, Rows>, Columns<F, Width>>{statistics.mean, statistics.inverse_deviation, columns.weight,
-                                                     columns.bias};
+    }
   }
   template <class Found>
   __device__ __forceinline__ Value norm(const Value& v, const Found& found) {
     return normalise(v, found.mean, found.inverse_deviation, found.weight, found.bias);
   }
 };
-
-// A number at namespace scope, for device code.
-template <class Chain, int vector>
-inline constexpr bool after_norm = is_after_norm<Chain>(vector);
 
 // Takes the gradients that arrive at the leaves.
 template <class Chain, class T, int Rows, int Width, Phase phase>
@@ -174,13 +145,19 @@ struct Gather {
   }
   template <int index>
   __device__ __forceinline__ void vector(const Value& g) {
-    if constexpr (phase == Phase::whole || (phase == Phase::norm_sums) == after_norm<Chain, index>)
-      sum(Which::vector + index, g);
+    if constexpr (makes<Chain, phase, index>) sum(Which::vector + index, g);
   }
   template <class Node>
   __device__ __forceinline__ Value normalised(const Node& node) {
     return map(
         node.operand.value, [](F v, F m, F s) { return (v - m) * s; }, node.found.mean, node.found.inverse_deviation);
+  }
+  template <class Node>
+  __device__ __forceinline__ Value norm(const Node& node, const Value& g) {
+    if constexpr (has_batch_norm<Chain>)
+      return batch_norm(node, g);
+    else
+      return group_norm(node, g);
   }
   template <class Node>
   __device__ __forceinline__ Value batch_norm(const Node& node, const Value& g) {
@@ -290,10 +267,10 @@ __global__ void __launch_bounds__(most_threads, 2)
   put_parts<Chain>(sums.at, static_cast<F*>(gradient.workspace), tail.columns, layout, place);
 }
 
-// Where one sum goes.
+// Where one sum goes: in the element type, in the type of the arithmetic, both or nowhere.
 struct Destination {
-  void* data = nullptr;
-  bool wide = false;  // in the type of the arithmetic
+  void* narrow = nullptr;
+  void* wide = nullptr;
 };
 
 constexpr int most_sums = 3 + max_operands;
@@ -313,7 +290,7 @@ __global__ void __launch_bounds__(add_up_columns* add_up_rows)
   using F = Compute<T>;
   wait_for_kernel_before();
   const Destination to = add_up.to[blockIdx.y];
-  if (to.data == nullptr) return;
+  if (to.narrow == nullptr && to.wide == nullptr) return;
   const int lane = static_cast<int>(threadIdx.x) % add_up_columns;
   const int row = static_cast<int>(threadIdx.x) / add_up_columns;
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * add_up_columns + lane;
@@ -328,10 +305,8 @@ __global__ void __launch_bounds__(add_up_columns* add_up_rows)
   if (row != 0 || column >= columns) return;
 #pragma unroll
   for (int i = 1; i < add_up_rows; ++i) sum += partial[i][lane];
-  if (to.wide)
-    static_cast<F*>(to.data)[column] = static_cast<F>(sum);
-  else
-    narrow(static_cast<F>(sum), static_cast<T*>(to.data)[column]);
+  if (to.wide != nullptr) static_cast<F*>(to.wide)[column] = static_cast<F>(sum);
+  if (to.narrow != nullptr) narrow(static_cast<F>(sum), static_cast<T*>(to.narrow)[column]);
 }
 
 }  // namespace tailor::cuda

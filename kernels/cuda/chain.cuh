@@ -36,6 +36,12 @@ inline bool in_packets(const Tail& tail, std::int64_t group_width, int width) {
   return all && aligned(norm.weight) && aligned(norm.bias) && aligned(norm.mean) && aligned(norm.var);
 }
 
+// Of what a slot holds: a group, or without a group norm one packet.
+template <class Chain>
+std::int64_t group_width(const Tail& tail, int width) {
+  return has_group_norm<Chain> ? tail.columns / tail.norm.groups : width;
+}
+
 template <class Chain, class T>
 struct Launch {
   const Tail& tail;
@@ -46,11 +52,9 @@ struct Launch {
   template <int Width>
   static constexpr int rows_at_once = has_group_norm<Chain>&& Width == 8 ? 2 : 4;
 
-  std::int64_t group_width(int width) const { return has_group_norm<Chain> ? tail.columns / tail.norm.groups : width; }
-
   void run() const {
     constexpr int width = elements_in_16_bytes<T>;
-    if (in_packets(tail, group_width(width), width))
+    if (in_packets(tail, group_width<Chain>(tail, width), width))
       run_with<width>();
     else
       run_with<1>();
@@ -61,7 +65,7 @@ struct Launch {
     if constexpr (has_batch_norm<Chain>) {
       if (tail.norm.batch_statistics) gather<Width>();
     }
-    if (ceiling(group_width(Width), Width) <= most_threads) return rows<Width>();
+    if (ceiling(group_width<Chain>(tail, Width), Width) <= most_threads) return rows<Width>();
     if constexpr (has_group_norm<Chain>) wide<Width>();
   }
 
@@ -78,7 +82,7 @@ struct Launch {
 
   template <int Width, int at_once>
   void rows_in(int blocks) const {
-    const Layout layout = lay_out(tail.rows, tail.columns, group_width(Width), Width, at_once, blocks);
+    const Layout layout = lay_out(tail.rows, tail.columns, group_width<Chain>(tail, Width), Width, at_once, blocks);
     launch<rows_kernel<Chain, T, at_once, Width>>(grid_of(layout.column_blocks, layout.row_blocks), most_threads,
                                                   stream, tail, layout);
   }
@@ -107,9 +111,9 @@ const char* refuses(const Tail& tail, bool with_backward) {
   if (tail.columns >= (std::int64_t{1} << 31)) return "it has 2^31 columns or more";
   if (tail.rows >= (std::int64_t{1} << 31)) return "it has 2^31 rows or more";
   if constexpr (has_group_norm<Chain>) {
-    const std::int64_t group_width = tail.columns / tail.norm.groups;
     const int width = with_element(tail.element, [](auto element) { return backward_width<decltype(element)>; });
-    const std::int64_t lanes = in_packets(tail, group_width, width) ? group_width / width : group_width;
+    const std::int64_t group = group_width<Chain>(tail, width);
+    const std::int64_t lanes = in_packets(tail, group, width) ? group / width : group;
     if (with_backward && lanes > most_threads) return "its groups are wider than the backward holds";
   }
   return nullptr;
@@ -134,11 +138,9 @@ struct LaunchBackward {
 
   static constexpr int rows_at_once = 2;
 
-  std::int64_t group_width(int width) const { return has_group_norm<Chain> ? tail.columns / tail.norm.groups : width; }
-
   void run() const {
     constexpr int width = backward_width<T>;
-    if (in_packets(tail, group_width(width), width) && aligned(gradient.of_out) && aligned(gradient.of_y))
+    if (in_packets(tail, group_width<Chain>(tail, width), width) && aligned(gradient.of_out) && aligned(gradient.of_y))
       run_with<width>();
     else
       run_with<1>();
@@ -146,70 +148,54 @@ struct LaunchBackward {
 
   template <int Width>
   void run_with() const {
-    AddUp all;
-    all.to[Sums<Chain>::bias] = {gradient.of_bias};
-    for (int i = 0; i < vectors_of<Chain>; ++i)
-      all.to[Sums<Chain>::vector + i] = {gradient.of_vectors[i], !tail.vectors[i].per_column};
-    if constexpr (has_batch_norm<Chain> || has_group_norm<Chain>) {
-      all.to[Sums<Chain>::norm_weight] = {gradient.of_norm_weight};
-      all.to[Sums<Chain>::norm_bias] = {gradient.of_norm_bias};
-    }
     if constexpr (has_batch_norm<Chain>) {
-      if (tail.norm.batch_statistics) return in_two_phases<Width>(all);
+      if (tail.norm.batch_statistics) {
+        F* sums = static_cast<F*>(gradient.workspace) + parts_size();
+        const NormSums<F> of_norm{sums, sums + tail.columns};
+        run_phase<Width, Phase::norm_sums>(of_norm);
+        return run_phase<Width, Phase::before_norm>(of_norm);
+      }
     }
-    parts<Width, Phase::whole>({});
-    add_up<Width, Phase::whole>(all);
+    run_phase<Width, Phase::whole>({});
   }
 
-  // The norm's own sums are needed in full precision by the second phase, and asked for by the caller perhaps: they are
-  // added up twice, once for each.
-  template <int Width>
-  void in_two_phases(const AddUp& all) const {
-    constexpr int weight = Sums<Chain>::norm_weight;
-    constexpr int bias = Sums<Chain>::norm_bias;
-    F* sums = static_cast<F*>(gradient.workspace) + parts_size();
-    parts<Width, Phase::norm_sums>({});
-    AddUp own;
-    own.to[weight] = {sums, true};
-    own.to[bias] = {sums + tail.columns, true};
-    add_up<Width, Phase::norm_sums>(own);
-    AddUp after = all;  // which vectors stand behind the norm, the kernels know: the others' parts are zero
-    after.to[Sums<Chain>::bias] = {};
-    for (int i = 0; i < vectors_of<Chain>; ++i)
-      if (!is_after_norm<Chain>(i)) after.to[Sums<Chain>::vector + i] = {};
-    add_up<Width, Phase::norm_sums>(after);
-    parts<Width, Phase::before_norm>({sums, sums + tail.columns});
-    AddUp before = all;
-    before.to[weight] = before.to[bias] = {};
-    for (int i = 0; i < vectors_of<Chain>; ++i)
-      if (is_after_norm<Chain>(i)) before.to[Sums<Chain>::vector + i] = {};
-    add_up<Width, Phase::before_norm>(before);
+  template <int Width, Phase phase>
+  void run_phase(const NormSums<F>& sums) const {
+    const Layout to = layout<Width, phase>(tail);
+    launch<backward_kernel<Chain, T, rows_at_once, Width, phase>>(grid_of(to.column_blocks, to.row_blocks),
+                                                                  most_threads, stream, tail, gradient, sums, to);
+    AddUp what = destinations(phase, sums);
+    what.parts = static_cast<int>(to.row_blocks);
+    bool any = false;
+    for (const Destination& each : what.to) any = any || each.narrow != nullptr || each.wide != nullptr;
+    if (!any) return;
+    launch<add_up_kernel<T>>(grid_of(ceiling(tail.columns, add_up_columns), Sums<Chain>::count),
+                             add_up_columns * add_up_rows, stream, static_cast<const F*>(gradient.workspace),
+                             tail.columns, what);
+  }
+
+  // Where the sums go that a phase makes.
+  AddUp destinations(Phase phase, const NormSums<F>& of_norm) const {
+    AddUp what;
+    if (phase != Phase::norm_sums) what.to[Sums<Chain>::bias] = {gradient.of_bias, nullptr};
+    for (int i = 0; i < vectors_of<Chain>; ++i) {
+      if (!makes_vector<Chain>(phase, i)) continue;
+      void* to = gradient.of_vectors[i];
+      what.to[Sums<Chain>::vector + i] =
+          tail.vectors[i].per_column ? Destination{to, nullptr} : Destination{nullptr, to};
+    }
+    if ((has_batch_norm<Chain> || has_group_norm<Chain>)&&phase != Phase::before_norm) {
+      what.to[Sums<Chain>::norm_weight] = {gradient.of_norm_weight, of_norm.of_weight};
+      what.to[Sums<Chain>::norm_bias] = {gradient.of_norm_bias, of_norm.of_bias};
+    }
+    return what;
   }
 
   template <int Width, Phase phase>
   static Layout layout(const Tail& tail) {
     constexpr auto kernel = backward_kernel<Chain, T, rows_at_once, Width, phase>;
-    const std::int64_t group = has_group_norm<Chain> ? tail.columns / tail.norm.groups : Width;
-    return lay_out(tail.rows, tail.columns, group, Width, rows_at_once,
+    return lay_out(tail.rows, tail.columns, group_width<Chain>(tail, Width), Width, rows_at_once,
                    processors() * resident<kernel, most_threads>());
-  }
-
-  template <int Width, Phase phase>
-  void parts(const NormSums<F>& sums) const {
-    const Layout to = layout<Width, phase>(tail);
-    launch<backward_kernel<Chain, T, rows_at_once, Width, phase>>(grid_of(to.column_blocks, to.row_blocks),
-                                                                  most_threads, stream, tail, gradient, sums, to);
-  }
-
-  template <int Width, Phase phase>
-  void add_up(AddUp what) const {
-    bool any = false;
-    for (const Destination& to : what.to) any = any || to.data != nullptr;
-    if (!any) return;
-    what.parts = static_cast<int>(layout<Width, phase>(tail).row_blocks);
-    launch<add_up_kernel<T>>(grid_of(ceiling(tail.columns, add_up_columns), Sums<Chain>::count),
-                             add_up_columns * add_up_rows, stream, static_cast<const F*>(gradient.workspace),
-                             tail.columns, what);
   }
 
   // Numbers in the workspace that the parts may take: no GPU has more row blocks than this.

@@ -48,10 +48,11 @@ bool waits_by_itself() {
 }
 
 template <auto kernel, class... Arguments>
-void launch(dim3 grid, int threads, cudaStream_t stream, const Arguments&... arguments) {
+void launch_with(dim3 grid, int threads, std::size_t shared_bytes, cudaStream_t stream, const Arguments&... arguments) {
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -59,6 +60,11 @@ void launch(dim3 grid, int threads, cudaStream_t stream, const Arguments&... arg
   config.attrs = &early;
   config.numAttrs = waits_by_itself<kernel>() ? 1 : 0;
   cudaLaunchKernelEx(&config, kernel, arguments...);  // an error stays until launch_error() asks
+}
+
+template <auto kernel, class... Arguments>
+void launch(dim3 grid, int threads, cudaStream_t stream, const Arguments&... arguments) {
+  launch_with<kernel>(grid, threads, 0, stream, arguments...);
 }
 
 inline const char* launch_error() {

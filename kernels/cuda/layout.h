@@ -6,6 +6,8 @@
 #pragma once
 #include <cstdint>
 
+#include "../ceiling.h"
+
 namespace tailor::cuda {
 
 constexpr int most_threads = 256;  // of a block
@@ -24,8 +26,6 @@ constexpr int next_power_of_two(std::int64_t value) {
   while (power < value) power *= 2;
   return power;
 }
-
-constexpr std::int64_t ceiling(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // `rows_at_once`: how many rows of its columns a thread works on at a time. `blocks`: how many fill the GPU well.
 inline Layout lay_out(std::int64_t rows, std::int64_t columns, std::int64_t group_width, int width, int rows_at_once,

@@ -103,7 +103,15 @@ struct ExactMath {
     return v < -87.0f ? 0.0f : right;  // there one_plus leaves the range of quick_reciprocal, and the result is 1e-38
   }
   static __device__ __forceinline__ double sigmoid(double v) { return 1.0 / (1.0 + exp(-v)); }
-  static __device__ __forceinline__ float swish(float v) { return v * sigmoid(v); }
+  // A quotient, which is rounded once; a product with the sigmoid would be rounded twice.
+  static __device__ __forceinline__ float swish(float v) {
+    const float one_plus = 1.0f + expf(-v);
+    const float reciprocal = quick_reciprocal(one_plus);
+    const float quick = v * reciprocal;
+    const float right = fmaf(reciprocal, fmaf(-one_plus, quick, v), quick);
+    if (v > 87.0f) return v;  // infinity among them
+    return v < -87.0f ? v * 0.0f : right;
+  }
   static __device__ __forceinline__ double swish(double v) { return v / (1.0 + exp(-v)); }
   template <class F>
   static __device__ __forceinline__ F inverse_deviation(F var, F eps) {

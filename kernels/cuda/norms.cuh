@@ -40,36 +40,62 @@ __device__ __forceinline__ void sum_over_slot(F (&sums)[Rows], int lanes) {
   sum_over_lanes(sums, warps);
 }
 
-// A group norm of a tile whose groups are held by one slot each: mean and variance in two passes over the registers.
+// A mean is rounded; what it lost is the mean of the distances from it. That shows where there is hardly any spread: without
+// it, a group of equal values would not give 0.
+template <class F>
+__device__ __forceinline__ void correct(F& mean, F& variance, F lost) {
+  const bool shows = lost * lost > variance * F(1e-6) && isfinite(lost);
+  mean += shows ? lost : F(0);
+  variance -= shows ? lost * lost : F(0);
+  if (variance < 0) variance = 0;  // by a rounding; NaN stays
+}
+
+// A group norm of a tile whose groups are held by one slot each: in two passes over the registers. Terms are divided before
+// they are added up, which costs nothing and keeps the sums of large numbers in range.
 template <class Math, class F, int Rows, int Width>
 struct GroupStatistics {
   PerRow<F, Rows> mean, inverse_deviation;
 
   __device__ __forceinline__ GroupStatistics(const Tile<F, Rows, Width>& v, const Place& place, const Layout& layout,
-                                             F eps) {
-    const F share = F(1) / static_cast<F>(layout.group_width);
+                                             F eps)
+      : GroupStatistics(
+            v, eps, F(1) / static_cast<F>(layout.group_width),
+            [&](auto& sums) { sum_over_slot<0>(sums, layout.lanes); },
+            [&](auto& sums) { sum_over_slot<1>(sums, layout.lanes); }, place.holds) {}
+
+  // `share`: 1 / width of the group. `add_up…` adds up over the threads that hold the group, for the first and the second
+  // pass; a thread that does not hold any of it takes part.
+  template <class AddUp, class AddUpAgain>
+  __device__ __forceinline__ GroupStatistics(const Tile<F, Rows, Width>& v, F eps, F share, AddUp add_up,
+                                             AddUpAgain add_up_again, bool holds = true) {
     F sums[Rows] = {};
+    F distances[2 * Rows] = {};  // and their squares behind them
 #pragma unroll
     for (int row = 0; row < Rows; ++row) {
 #pragma unroll
-      for (int i = 0; i < Width; ++i) sums[row] += v.at[row][i];
-      if (!place.holds) sums[row] = 0;
+      for (int i = 0; i < Width; ++i) sums[row] += v.at[row][i] * share;
+      if (!holds) sums[row] = 0;
     }
-    sum_over_slot<0>(sums, layout.lanes);
+    add_up(sums);
 #pragma unroll
     for (int row = 0; row < Rows; ++row) {
-      mean.at[row] = sums[row] * share;
-      sums[row] = 0;
+      const F near_mean = sums[row];
 #pragma unroll
       for (int i = 0; i < Width; ++i) {
-        const F off = v.at[row][i] - mean.at[row];
-        sums[row] += off * off;
+        const F off = v.at[row][i] - near_mean;
+        distances[row] += off * share;
+        distances[Rows + row] += off * off;
       }
-      if (!place.holds) sums[row] = 0;
+      if (!holds) distances[row] = distances[Rows + row] = 0;
+      mean.at[row] = near_mean;
     }
-    sum_over_slot<1>(sums, layout.lanes);
+    add_up_again(distances);
 #pragma unroll
-    for (int row = 0; row < Rows; ++row) inverse_deviation.at[row] = Math::inverse_deviation(sums[row] * share, eps);
+    for (int row = 0; row < Rows; ++row) {
+      F variance = distances[Rows + row] * share;
+      correct(mean.at[row], variance, distances[row]);
+      inverse_deviation.at[row] = Math::inverse_deviation(variance, eps);
+    }
   }
 };
 

@@ -46,6 +46,9 @@ __device__ __forceinline__ auto columns_of(const Operand& operand, const Place& 
   return out;
 }
 
+template <class Chain, class T, int Rows, int Width>
+using LeavesOf = Leaves<Chain, typename MathOf<T>::type, Compute<T>, Rows, Width>;
+
 template <class Chain, class T, int Width>
 __device__ __forceinline__ auto operands_of(const Tail& tail, const Place& place) {
   Operands<Chain, Compute<T>, Width> operands;

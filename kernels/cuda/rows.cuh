@@ -25,7 +25,7 @@ struct Columnwise {
 
 // The whole formula over one tile.
 template <class Chain, class T, int Rows, int Width>
-struct Forward : Arithmetic<typename MathOf<T>::type> {
+struct Forward : LeavesOf<Chain, T, Rows, Width> {
   using F = Compute<T>;
   using Value = Tile<F, Rows, Width>;
 
@@ -33,21 +33,11 @@ struct Forward : Arithmetic<typename MathOf<T>::type> {
   const Layout& layout;
   const Place& place;
   const Columnwise<Chain, T, Width>& columns;
-  const Value& y;
 
   __device__ __forceinline__ Forward(const Tail& t, const Layout& l, const Place& p,
-                                     const Columnwise<Chain, T, Width>& c, const Value& value)
-      : tail(t), layout(l), place(p), columns(c), y(value) {}
+                                     const Columnwise<Chain, T, Width>& c, const Value& y)
+      : LeavesOf<Chain, T, Rows, Width>(c.operands, y), tail(t), layout(l), place(p), columns(c) {}
 
-  __device__ __forceinline__ Value linear() { return y; }
-  template <class V>
-  __device__ __forceinline__ auto vector(V v) {
-    return columns.operands.vector(v);
-  }
-  template <class S>
-  __device__ __forceinline__ F scalar(S s) {
-    return columns.operands.scalar(s);
-  }
   __device__ __forceinline__ Value batch_norm(const Value& a) {
     const Value v = this->rounded(a);
     return normalise(v, columns.statistics.mean, columns.statistics.scale, columns.statistics.bias);

@@ -37,26 +37,6 @@ inline __host__ __device__ Gathering share_out(std::int64_t rows, std::int64_t c
   return gathering;
 }
 
-// What the norm reads, for a tile.
-template <class Chain, class T, int Rows, int Width>
-struct UpToNorm : Arithmetic<typename MathOf<T>::type> {
-  using F = Compute<T>;
-  const Operands<Chain, F, Width>& operands;
-  const Tile<F, Rows, Width>& y;
-
-  __device__ __forceinline__ UpToNorm(const Operands<Chain, F, Width>& o, const Tile<F, Rows, Width>& value)
-      : operands(o), y(value) {}
-  __device__ __forceinline__ Tile<F, Rows, Width> linear() { return y; }
-  template <class V>
-  __device__ __forceinline__ auto vector(V v) {
-    return operands.vector(v);
-  }
-  template <class S>
-  __device__ __forceinline__ F scalar(S s) {
-    return operands.scalar(s);
-  }
-};
-
 // Merges the first `taken` rows of a tile into each column's moments.
 template <bool all, class F, int Rows, int Width>
 __device__ __forceinline__ void merge_tile(const Tile<F, Rows, Width>& v, int taken, F (&means)[Width],
@@ -115,8 +95,8 @@ __global__ void __launch_bounds__(gathering_threads)
     const int taken = marching.left;
     marching.advance(Rows);
     next = Rounds(tail.y, marching);
-    UpToNorm<Chain, T, Rows, Width> up_to_norm(operands, y);
-    const auto v = up_to_norm.rounded(Before<Chain>::fold(up_to_norm));
+    LeavesOf<Chain, T, Rows, Width> leaves(operands, y);
+    const auto v = leaves.rounded(Before<Chain>::fold(leaves));
     if (taken >= Rows)
       merge_tile<true>(v, Rows, means, squares, count);
     else

@@ -8,35 +8,17 @@ namespace tailor::cuda {
 
 constexpr int wide_threads = most_threads;
 
+// What stands behind the norm, from what the norm gave.
 template <class Chain, class T, int Width>
-struct WideForward : Arithmetic<typename MathOf<T>::type> {
-  using F = Compute<T>;
-  using Value = Tile<F, 1, Width>;
+struct BehindNorm : LeavesOf<Chain, T, 1, Width> {
+  using Value = Tile<Compute<T>, 1, Width>;
+  const Value& norm_result;
 
-  const Operands<Chain, F, Width>& operands;
-  const Value& value;  // y before the norm, what the norm gave after it
-  const Value& y;
-
-  __device__ __forceinline__ WideForward(const Operands<Chain, F, Width>& o, const Value& v, const Value& l)
-      : operands(o), value(v), y(l) {}
-  __device__ __forceinline__ Value linear() { return y; }
-  __device__ __forceinline__ Value normed() { return value; }
-  template <class V>
-  __device__ __forceinline__ auto vector(V v) {
-    return operands.vector(v);
-  }
-  template <class S>
-  __device__ __forceinline__ F scalar(S s) {
-    return operands.scalar(s);
-  }
+  __device__ __forceinline__ BehindNorm(const Operands<Chain, Compute<T>, Width>& o, const Value& y,
+                                        const Value& normal)
+      : LeavesOf<Chain, T, 1, Width>(o, y), norm_result(normal) {}
+  __device__ __forceinline__ Value normed() { return norm_result; }
 };
-
-template <int buffer, class F>
-__device__ __forceinline__ F sum_over_block(F value) {
-  F sums[1] = {value};
-  sum_over_slot<buffer>(sums, wide_threads);
-  return sums[0];
-}
 
 template <class Chain, class T, int Width>
 __global__ void __launch_bounds__(wide_threads) wide_kernel(const __grid_constant__ Tail tail) {
@@ -60,29 +42,37 @@ __global__ void __launch_bounds__(wide_threads) wide_kernel(const __grid_constan
         const auto operands = operands_of<Chain, T, Width>(tail, place);
         Value value;
         load<Width>(y + first + at, value.at[0]);
-        WideForward<Chain, T, Width> forward(operands, value, value);
-        work(place, operands, value, forward.rounded(Before<Chain>::fold(forward)));
+        LeavesOf<Chain, T, 1, Width> leaves(operands, value);
+        work(place, operands, value, leaves.rounded(Before<Chain>::fold(leaves)));
       }
     };
-    F sum = 0;
+    const F share = F(1) / static_cast<F>(group_width);
+    F sum[1] = {};
     for_each([&](const auto&, const auto&, const Value&, const Value& v) {
 #pragma unroll
-      for (int i = 0; i < Width; ++i) sum += v.at[0][i];
+      for (int i = 0; i < Width; ++i) sum[0] += v.at[0][i] * share;
     });
-    const F mean = sum_over_block<0>(sum) / static_cast<F>(group_width);
-    F squares = 0;
+    sum_over_slot<0>(sum, wide_threads);
+    F mean = sum[0];
+    F distances[2] = {};
     for_each([&](const auto&, const auto&, const Value&, const Value& v) {
 #pragma unroll
-      for (int i = 0; i < Width; ++i) squares += (v.at[0][i] - mean) * (v.at[0][i] - mean);
+      for (int i = 0; i < Width; ++i) {
+        const F off = v.at[0][i] - mean;
+        distances[0] += off * share;
+        distances[1] += off * off;
+      }
     });
-    const F variance = sum_over_block<1>(squares) / static_cast<F>(group_width);
+    sum_over_slot<1>(distances, wide_threads);
+    F variance = distances[1] * share;
+    correct(mean, variance, distances[0]);
     const F inverse_deviation = MathOf<T>::type::inverse_deviation(variance, static_cast<F>(tail.norm.eps));
     for_each([&](const auto& place, const auto& operands, const Value& linear, const Value& v) {
       const auto normed =
           normalise(v, mean, inverse_deviation, columns_of<T, Width>({tail.norm.weight, true}, place, F(1)),
                     columns_of<T, Width>({tail.norm.bias, true}, place, F(0)));
-      WideForward<Chain, T, Width> forward(operands, normed, linear);
-      const auto result = After<Chain>::fold(forward);
+      BehindNorm<Chain, T, Width> behind(operands, linear, normed);
+      const auto result = After<Chain>::fold(behind);
       store<Width>(result.at[0], out + place.column);
     });
   }

@@ -1,5 +1,6 @@
 // A formula written down as steps, and what no formula may ask for.
 #include "ops/chain.h"
+#include "kernels/chains.h"
 
 #include <gtest/gtest.h>
 

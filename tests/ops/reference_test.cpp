@@ -1,4 +1,5 @@
-// Each op against the chain as an author writes it, in float64: values, gradients, and the statistics that it leaves.
+// Each op against the chain as an author writes it, in float64: values, gradients, and the statistics that it leaves. Once
+// as the kernels take it, and once so that none does.
 #include "ops/reference.h"
 
 #include <gtest/gtest.h>
@@ -51,11 +52,21 @@ const Case cases[] = {
      [](const Arguments& a, const at::Tensor& y) { return swish(swish(group_norm(a, y)) * tensor(a, "scale")); }},
 };
 
+// The same values in a tensor that no kernel takes: it is still to be negated.
+at::Tensor for_the_reference(const at::Tensor& value) { return at::_neg_view(-value); }
+
 class Reference : public testing::TestWithParam<Case> {
  protected:
-  // The arguments, changed, twice: for the op and for the chain.
   template <class Change>
   void compare(const Change& change) {
+    compare_on(change, false);
+    compare_on(change, true);
+  }
+
+ private:
+  // The arguments, changed, twice: for the op and for the chain.
+  template <class Change>
+  void compare_on(const Change& change, bool reference_only) {
     const Case& c = GetParam();
     const auto make = [&] {
       Arguments arguments = sample();
@@ -64,6 +75,7 @@ class Reference : public testing::TestWithParam<Case> {
         arguments["factor"] = arguments["divisor"] = at::full({}, 1.5, at::kDouble);
       change(arguments);
       if (overload.starts_with("inference")) arguments["training"] = false;
+      if (reference_only) arguments["input"] = for_the_reference(tensor(arguments, "input"));
       for (auto& [name, value] : arguments)
         if (value.isTensor() && !name.starts_with("running")) value.toTensor().requires_grad_();
       return arguments;
@@ -146,7 +158,7 @@ TEST(Swish, ByDtype) {
   const auto y = at::linear(tensor(a, "input"), tensor(a, "weight"), optional(a, "bias"));
   const auto wanted =
       at::group_norm(at::silu(y) + tensor(a, "addend"), 3, tensor(a, "norm_weight"), tensor(a, "norm_bias"), 1e-3);
-  a["weight"].toTensor().requires_grad_();  // which no kernel takes
+  a["input"] = for_the_reference(tensor(a, "input"));
   EXPECT_TRUE(at::equal(call(op("linear_swish_add_group_norm"), a), wanted));
 }
 

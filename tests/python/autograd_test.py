@@ -20,6 +20,11 @@ def small(op, seed=0, **parts):
     return draw(op, seed, torch.float64, **{**SMALL, "b": (6,), "norm": (6,), "stats": (6,), "vector": vector, **shapes})
 
 
+def for_the_reference(arguments):
+    """The same values, with an input that no kernel takes: it is still to be negated."""
+    return {**arguments, "input": torch._neg_view(-arguments["input"])}
+
+
 def subsets(names):
     for size in range(1, len(names) + 1):
         yield from itertools.combinations(names, size)
@@ -75,6 +80,8 @@ class AutogradTest(Checks):
 
     def compare(self, op, arguments, names, what, cotangent=None, loose=1.0):
         """Each gradient against eager's: dtype and shape exactly, values against a float64 run of the chain."""
+        if arguments["input"].dtype == torch.float64:
+            loose = max(loose, 1e2)  # eager is the referee, and its own error unknown
         expected = Outcome(lambda: self.gradients(op.eager, op, arguments, names, cotangent))
         actual = Outcome(lambda: self.gradients(op, op, arguments, names, cotangent))
         if expected.error or actual.error:
@@ -114,7 +121,7 @@ class AutogradTest(Checks):
                 arguments = draw(op, x=(17, K), **parts)
                 everything = op.overload == "default" and None not in parts.values()
                 for names in (subsets if everything else ends)(op.tensors(arguments)):
-                    self.compare(op, arguments, names, f"{parts} in {names}")
+                    self.compare(op, arguments, names, f"{parts} in {names}", loose=4)  # so small that luck decides
 
     def test_strange_shapes(self):
         for (op, training), (name, shape) in itertools.product(self.each(), cases.STRANGE.items()):
@@ -148,13 +155,24 @@ class AutogradTest(Checks):
                 view = whole.permute(order).contiguous().permute([order.index(i) for i in range(3)])
                 self.compare(op, {**arguments, "input": view}, op.tensors(arguments), f"3-D as {order}", loose=1e3)
 
+    def test_a_number_written_before_backward_is_an_error(self):
+        for op in [op for op in cases.OPS if op.scalar and op.overload.endswith("Tensor")]:
+            for call in (op, op.eager):
+                arguments = draw(op, training=False)
+                leaves = [arguments[n].requires_grad_() for n in ("input", "weight")]
+                out = call(arguments)
+                with torch.no_grad():
+                    arguments[op.scalar].add_(1)
+                with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation", msg=f"{op}"):
+                    torch.autograd.grad(out.sum(), leaves)
+
     def test_a_saved_tensor_written_before_backward_is_an_error(self):
-        for op, training in self.each():
+        for (op, training), take in itertools.product(self.each(), (dict, for_the_reference)):
             reference = draw(op, training=training)
             for name in [n for n, v in reference.items() if isinstance(v, torch.Tensor)]:
                 found = []
                 for call in (op, op.eager):
-                    values = copied(reference)
+                    values = take(copied(reference))
                     leaves = [values[n].requires_grad_() for n in op.tensors(values)]
                     out = call(values)
                     with torch.no_grad():
@@ -173,10 +191,10 @@ class AutogradTest(Checks):
 
     def test_two_training_calls_and_then_both_backwards(self):
         """A batch norm used twice: the second call writes the statistics that the first one was given."""
-        for op in (op for op in CHAINS if op.batch_norm):
+        for op, take in itertools.product((op for op in CHAINS if op.batch_norm), (dict, for_the_reference)):
             grads = []
             for call in (op, op.eager):
-                values = draw(op, dtype=torch.float64)
+                values = take(draw(op, dtype=torch.float64))
                 leaves = [values[n].requires_grad_() for n in op.tensors(values)]
                 first, second = call(values), call({**values, "input": values["input"] * 2})
                 found = Outcome(lambda: torch.autograd.grad((first * second).sum(), leaves))

@@ -120,6 +120,18 @@ def draw(op, seed=0, dtype=torch.float32, device=None, *, x=(B, K), w=(N, K), b=
     return {name: values[name] for name in op.arguments}
 
 
+def constant_groups(op, groups, width, device="cpu", value=1000.1):
+    """Arguments of a group norm all of whose groups hold one value, far from 0 against the root of eps: each group gives its
+    norm's bias, and a mean that is off by its last bit shows."""
+    columns = groups * width
+    arguments = draw(op, device=device, x=(3, 5), w=(columns, 5), b=(columns,), norm=(columns,), groups=groups, vector=(columns,))
+    arguments["weight"].zero_()
+    arguments["bias"].copy_(value * (1 + torch.arange(groups, device=device)).repeat_interleave(width))
+    if "addend" in arguments:
+        arguments["addend"].fill_(0.3)
+    return arguments
+
+
 def in_double(arguments):
     return {n: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for n, v in arguments.items()}
 

@@ -1,14 +1,17 @@
 """The CUDA kernels: at every size around a packet, a warp and a block, on unaligned views, forwards and backwards. Each call
 must run its kernel; float64 is the referee, and eager's own error the measure."""
 import itertools
+import os
 import unittest
 
 import torch
 
 import cases
 from cases import CHAINS, draw
-from checks import Checks, calls_of, copied, main
+from checks import Checks, copied, main
+from comparing import Gradients
 
+os.environ.setdefault("TAILOR_HOPPER", "never")  # hopper_test has that one
 GPU = torch.cuda.is_available()
 EDGES = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 513, 1000]
 GROUP_WIDTHS = [1, 2, 3, 4, 8, 12, 16, 24, 31, 32, 33, 64, 96, 100, 128, 256, 320, 512, 1000, 1024, 2048, 2056, 4096, 5000]
@@ -20,43 +23,33 @@ def sized(op, rows, columns, groups=1, dtype=torch.float32, seed=0, inner=24, tr
                 stats=(columns,), groups=groups, training=training)
 
 
-@unittest.skipUnless(GPU, "this needs a GPU")
-class CudaTest(Checks):
+class Referee(Checks):
+    """Runs an op on its kernel beside eager, with float64 to say who is nearer."""
+
+    path = "cuda"
+    roundings = {torch.float64: 1e4}  # eager is its referee, whose error is not known; 16 elsewhere
+
     def close(self, mine, theirs, exact, what, loose=2.0):
         """`mine` is as near to `exact` as `theirs`, or within a few roundings of the tensor's own size."""
         self.assertEqual((mine.dtype, mine.shape, mine.device), (theirs.dtype, theirs.shape, theirs.device), what)
         size = max(1.0, exact.abs().max().item())
         off, eagers = ((t.double() - exact).abs().max().item() for t in (mine, theirs))
-        roundings = 1e4 if mine.dtype == torch.float64 else 16  # in float64 eager is the referee, and its error unknown
+        roundings = self.roundings.get(mine.dtype, 16)
         self.assertLessEqual(off, loose * eagers + roundings * torch.finfo(mine.dtype).eps * size, f"{what}: eager's error is {eagers:g}")
 
     def forward(self, op, arguments, what):
         mine, theirs, exact = copied(arguments), copied(arguments), cases.in_double(copied(arguments))
         with torch.no_grad():
-            out = self.assert_calls(op.stem, lambda: op(mine), what, "cuda")
+            out = self.assert_calls(op.stem, lambda: op(mine), what, self.path)
             self.close(out, op.eager(theirs), op.eager(exact), f"{op} {what}")
         for name in ("running_mean", "running_var"):
             if arguments.get(name) is not None:
                 self.close(mine[name], theirs[name], exact[name], f"{op} {what}: {name}")
 
-    def backward(self, op, arguments, what, cotangent=None):
-        found = []
-        for call, values in ((op, copied(arguments)), (op.eager, copied(arguments)), (op.eager, cases.in_double(copied(arguments)))):
-            names = op.tensors(values)
-            leaves = [values[n].requires_grad_() for n in names]
-            before = calls_of(op.stem, "cuda_backward")
-            out = call(values)
-            if cotangent is None:
-                cotangent = torch.linspace(-1, 1, out.numel(), device="cuda").reshape(out.shape)
-            found.append(torch.autograd.grad(out, leaves, cotangent.to(out.dtype)))
-            if call is op:
-                self.assertEqual(calls_of(op.stem, "cuda_backward"), before + 1, f"{op} {what}: the kernel did not run")
-        size = max(g.abs().max().item() for g in found[2])
-        for name, mine, theirs, exact in zip(names, *found):
-            self.assertEqual((mine.dtype, mine.shape, mine.stride()), (theirs.dtype, theirs.shape, theirs.stride()), f"{op} {what}: {name}")
-            off, eagers = ((g.double() - exact).abs().max().item() for g in (mine, theirs))
-            limit = 2 * eagers + 16 * torch.finfo(mine.dtype).eps * size
-            self.assertLessEqual(off, limit, f"{op} {what}: gradient of {name}, eager's error is {eagers:g}")
+
+@unittest.skipUnless(GPU, "this needs a GPU")
+class CudaTest(Referee, Gradients):
+    device = "cuda"
 
     def each(self):
         for op, training in itertools.product(CHAINS, (True, False)):
@@ -110,6 +103,14 @@ class CudaTest(Checks):
                 self.forward(op, moved, f"{names} {offset} elements in, {dtype}")
             cotangent = torch.randn(17 * 64 + 3, device="cuda")[3:].view(17, 64)
             self.backward(op, arguments, f"an unaligned cotangent {dtype}", cotangent)
+
+    def test_equal_values_in_a_group(self):
+        for op, width in itertools.product([op for op in CHAINS if op.group_norm], (1, 7, 16, 100, 1000, 5000)):
+            arguments = cases.constant_groups(op, 3, width, "cuda")
+            exact = op.eager(cases.in_double(copied(arguments)))
+            with torch.no_grad():
+                out = self.assert_calls(op.stem, lambda: op(arguments), f"{op}", "cuda")
+            self.assertLess((out.double() - exact).abs().max().item(), 1e-5, f"{op}: groups of {width} equal values")
 
     def test_a_mean_far_above_the_spread(self):
         for op, ratio in itertools.product(CHAINS, (0, 10, 1e3, 1e5)):

@@ -7,7 +7,7 @@ import torch
 
 import cases
 import models
-import ops_test
+import contract_test
 from cases import B, C, CHAINS, K, N, OPS, draw
 from checks import Checks, Outcome, copied, main
 from doors_test import SIX
@@ -179,6 +179,69 @@ class GpuOpsTest(Checks):
             [t.join() for t in threads]
             self.assertFalse(wrong, f"{op}: {len(wrong)} of 400 calls differ")
 
+    def test_a_thousand_replays_with_new_data_and_changed_weights(self):
+        """Forward and backward in one graph. Everything that the graph reads is written anew before each replay."""
+        for op, training in self.each(CHAINS):
+            arguments, side = wide(op, training=training), torch.cuda.Stream()
+            names = op.tensors(arguments)
+            weights = torch.linspace(-1, 1, 257 * 136, device="cuda").view(257, 136)
+
+            def both(call, values):
+                leaves = [values[n] for n in names]
+                out = call(values)
+                return [out.detach(), *torch.autograd.grad((out * weights).sum(), leaves)]
+
+            for name in names:
+                arguments[name].requires_grad_()
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    both(op, arguments)
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=side):
+                found = both(op, arguments)
+            for turn in range(1000):
+                fresh = wide(op, turn % 50, training=training)  # drawing is what takes the time
+                with torch.no_grad():
+                    for name, value in fresh.items():
+                        if isinstance(value, torch.Tensor):
+                            arguments[name].copy_(value.mul_(1 + 1e-3 * turn) if name in names else value)
+                graph.replay()
+                if turn % 20:
+                    continue
+                for name in names:
+                    fresh[name].requires_grad_()
+                exact = both(op.eager, cases.in_double(fresh))
+                eager = both(op.eager, fresh)
+                torch.cuda.synchronize()
+                for name, mine, theirs, truth in zip(["the result", *names], found, eager, exact):
+                    size = max(1.0, *(t.abs().max().item() for t in exact[1:])) if name != "the result" else max(1.0, truth.abs().max().item())
+                    off, eagers = ((t.double() - truth).abs().max().item() for t in (mine, theirs))
+                    self.assertLessEqual(off, 4 * eagers + 16 * torch.finfo(mine.dtype).eps * size, f"{op} training {training}: {name}, replay {turn}")
+                for name in ("running_mean", "running_var"):
+                    if training and name in arguments:
+                        self.assert_same(arguments[name], fresh[name], f"{op}: {name}, replay {turn}", (1e-3, 1e-3))
+
+    def test_gradients_on_side_streams(self):
+        """Each stream with data of its own, all at work at once; nothing waits for another."""
+        for op, training in self.each(CHAINS):
+            streams, runs = [torch.cuda.Stream() for _ in range(4)], []
+            inputs = [wide(op, seed, training=training) for seed in range(len(streams))]
+            wanted = [self.by_backward(op.eager, op, copied(arguments)) for arguments in inputs]
+            torch.cuda.synchronize()
+            for stream, arguments in zip(streams, inputs):
+                with torch.cuda.stream(stream):
+                    runs.append([self.by_backward(op, op, copied(arguments)) for _ in range(10)])
+            torch.cuda.synchronize()
+            for mine, theirs in zip(runs, wanted):
+                for run in mine:
+                    self.assert_same(run, theirs, f"{op} training {training}, on a side stream", (2e-3, 2e-3), strides=False)
+
+    def by_backward(self, call, op, arguments):
+        leaves = [arguments[n].requires_grad_() for n in op.tensors(arguments)]
+        out = call(arguments)
+        return [out.detach(), *torch.autograd.grad(out.square().mean(), leaves)]
+
     @unittest.skipUnless(torch.cuda.device_count() > 1, "this needs two GPUs")
     def test_a_device_that_is_not_the_current_one(self):
         for op, training in self.each():
@@ -187,10 +250,22 @@ class GpuOpsTest(Checks):
             self.compare(op, {**arguments, "weight": arguments["weight"].to("cuda:0")}, "on two devices")
             self.assertEqual(torch.cuda.current_device(), 0)
 
+    @unittest.skipUnless(torch.cuda.device_count() > 1, "this needs two GPUs")
+    def test_gradients_on_two_devices_at_once(self):
+        for op, training in self.each(CHAINS):
+            runs = []
+            for device in ("cuda:1", "cuda:0"):
+                arguments = {n: v.to(device) if isinstance(v, torch.Tensor) else v for n, v in wide(op, training=training).items()}
+                with torch.cuda.stream(torch.cuda.Stream(device)):
+                    runs.append([[t.cpu() for t in self.by_backward(call, op, copied(arguments))] for call in (op, op.eager)])
+            for mine, theirs in runs:
+                self.assert_same(mine, theirs, f"{op} training {training}, one device beside the other", (2e-3, 2e-3), strides=False)
+            self.assert_same(runs[0][0], runs[1][0], f"{op} training {training}, on two devices", (2e-3, 2e-3), strides=False)
+
 
 @needs_gpu
-class GpuContractTest(ops_test.ContractTest):
-    device, batch, width, features, groups = "cuda", 257, 256, 384, 12
+class GpuContractTest(contract_test.ContractTest):
+    device, path, batch, width, features, groups = "cuda", "cuda", 257, 256, 384, 12
 
 
 @needs_gpu

@@ -1,63 +1,15 @@
 """The ops against the chains that they stand for: values, dtypes, shapes, strides, exceptions and the state left behind."""
 import itertools
-import statistics
 
 import torch
 
 import cases
 from cases import B, C, CHAINS, K, N, OPS, draw
-from checks import TOLERANCE, Checks, Outcome, all_calls, calls_of, copied, describe, main
+from checks import Checks, Outcome, all_calls, calls_of, copied, describe, main
+from comparing import Comparing
 
 
-class OpsTest(Checks):
-    def compare(self, op, arguments, what, tolerance=None, around=None):
-        """Runs op and chain on copies and compares the outcome and every argument afterwards."""
-        mine, theirs = copied(arguments), copied(arguments)
-        what = f"{op} {what}"
-
-        def run(call, values):
-            if around is None:
-                return Outcome(lambda: call(values))
-            with around():
-                return Outcome(lambda: call(values))
-
-        expected, actual = run(op.eager, theirs), run(op, mine)
-        try:
-            self.assert_outcome(actual, expected, what, tolerance)
-        except AssertionError:
-            if not self.is_nearer(op, arguments, actual, expected):
-                raise
-        for name, value in theirs.items():
-            if isinstance(value, torch.Tensor):
-                self.assert_same(mine[name], value, f"{what}: {name} afterwards", tolerance)
-                if not value.is_inference():
-                    self.assertEqual(mine[name]._version, value._version, f"{what}: version of {name} afterwards")
-        return expected
-
-    def is_nearer(self, op, arguments, actual, expected):
-        """Where a kernel and eager lie further apart than usual, float64 decides as in ContractTest. Eager may be far off:
-        it multiplies the mean by the scale before it subtracts it, and rounds to 16 bits after every step."""
-        mine, theirs = actual.value, expected.value
-        if actual.error or expected.error or mine.dtype == torch.float64 or not mine.is_floating_point():
-            return False
-        if describe(mine) != describe(theirs):
-            return False
-        truth = op.eager(cases.in_double(copied(arguments)))
-        judged = theirs.isfinite() | ~truth.isfinite()  # elsewhere eager has overflowed on its way
-        mine, theirs, truth = mine[judged].double(), theirs[judged].double(), truth[judged]
-        if not torch.equal(mine.isnan(), theirs.isnan()) or not torch.equal(mine.isinf(), theirs.isinf()):
-            return False
-        absolute, relative = TOLERANCE[actual.value.dtype]
-        if torch.allclose(mine, theirs, rtol=relative, atol=absolute, equal_nan=True):
-            return True
-        mine, theirs = ((value - truth)[truth.isfinite()].abs().max() for value in (mine, theirs))
-        return bool(mine <= 1.5 * theirs)
-
-    def each(self, ops=OPS):
-        for op in ops:
-            for training in [False] if op.inference or not op.batch_norm else [True, False]:
-                yield op, training
-
+class OpsTest(Comparing):
     def test_the_schemas_are_those_promised_to_saved_files(self):
         head = "(Tensor input, Tensor weight, Tensor? bias, "
         bn = ("Tensor? norm_weight, Tensor? norm_bias, Tensor(a!)? running_mean, Tensor(b!)? running_var, bool training, "
@@ -261,143 +213,6 @@ class OpsTest(Checks):
             first = op(copied(arguments))
             for _ in range(20):
                 self.assert_bitwise(op(copied(arguments)), first, f"{op} {dtype}")
-
-
-class KernelTest(OpsTest):
-    """Every call here has to run the CPU's kernel, and the edges are those of its vectors, blocks, groups and threads."""
-
-    columns = [1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 255, 256, 257]
-
-    def on_the_kernel(self, op, arguments, what, **options):
-        expected = self.assert_calls(op.stem, lambda: self.compare(op, arguments, what, **options), what, path="cpu")
-        self.assertIsNone(expected.error, f"{op} {what}")
-
-    def sized(self, op, rows, columns, **options):
-        return draw(op, x=(rows, 3), w=(columns, 3), b=(columns,), norm=(columns,), stats=(columns,),
-                    vector=None if op.stem.endswith("div_swish") else (columns,), **options)
-
-    def test_ordinary_calls_run_it(self):
-        for (op, training), dtype in itertools.product(self.each(), cases.FLOATS):
-            for parts in cases.optional_parts(op, (training,)):
-                if op.batch_norm and parts.get("stats", True) is None and not training:
-                    continue
-                self.on_the_kernel(op, draw(op, dtype=dtype, **{"training": training, **parts}), f"{dtype} {parts}")
-
-    def test_gradients_do_not(self):
-        for op in CHAINS:
-            arguments = draw(op)
-            arguments["weight"].requires_grad_()
-            self.assert_calls(op.stem, lambda: op(arguments), "with gradients", path="reference")
-
-    def test_sizes(self):
-        for (op, training), dtype in itertools.product(self.each(CHAINS), cases.FLOATS):
-            for place, columns in enumerate(self.columns):
-                for groups in [g for g in range(1, columns + 1) if columns % g == 0] if op.group_norm else [1]:
-                    rows = 2 + place % 8 if training else 1 + place % 9
-                    arguments = self.sized(op, rows, columns, dtype=dtype, training=training, groups=groups)
-                    self.on_the_kernel(op, arguments, f"{dtype} {rows} x {columns}, {groups} groups, training {training}")
-
-    def test_rows(self):
-        for (op, training), dtype in itertools.product(self.each(CHAINS), (torch.float32, torch.bfloat16)):
-            for rows in [*range(2 if training else 1, 20), 63, 64, 65, 127, 128, 129, 300]:
-                self.on_the_kernel(op, self.sized(op, rows, 24, dtype=dtype, training=training), f"{dtype} {rows} rows")
-
-    def test_many_columns(self):
-        """More than a block holds, and groups that are wider than one."""
-        for (op, training), dtype in itertools.product(self.each(CHAINS), cases.FLOATS):
-            for columns in (1023, 1024, 1025, 2049, 4100):
-                for groups in [g for g in (1, 2, 3, 5, 41, 100) if columns % g == 0] if op.group_norm else [1]:
-                    for rows in (2, 9):
-                        arguments = self.sized(op, rows, columns, dtype=dtype, training=training, groups=groups)
-                        self.on_the_kernel(op, arguments, f"{dtype} {rows} x {columns}, {groups} groups, training {training}")
-
-    def test_one_value_for_all_columns(self):
-        for op, shape in itertools.product([op for op in OPS if op.vector], [(), (1,), (1, 1)]):
-            self.on_the_kernel(op, draw(op, vector=shape, training=False), f"{op.vector} {shape}")
-
-    def test_offsets(self):
-        for (op, training), dtype in itertools.product(self.each(CHAINS), cases.FLOATS):
-            reference = self.sized(op, 5, 33, dtype=dtype, training=training)
-            for name, offset in itertools.product([n for n, v in reference.items() if isinstance(v, torch.Tensor)], range(1, 9)):
-                value = reference[name]
-                flat = value.new_zeros(value.numel() + offset)
-                flat[offset:] = value.reshape(-1)
-                self.on_the_kernel(op, {**reference, name: flat[offset:].view(value.shape)}, f"{dtype} {name} {offset} elements in")
-
-    def test_bit_for_bit_with_any_number_of_threads(self):
-        self.addCleanup(torch.set_num_threads, 1)
-        for (op, training), dtype in itertools.product(self.each(), cases.FLOATS):
-            for rows, columns, groups in ((300, 257, 1), (1000, 96, 12), (3, 20000, 4), (5, 12000, 400)):
-                arguments = self.sized(op, rows, columns, dtype=dtype, training=training, groups=groups)
-                what = f"{op} {dtype} {rows} x {columns}, training {training}"
-                runs = []
-                for threads in (1, 2, 3):
-                    torch.set_num_threads(threads)
-                    mine = copied(arguments)
-                    out = self.assert_calls(op.stem, lambda: op(mine), what, path="cpu")
-                    runs.append([out, *(mine[n] for n in ("running_mean", "running_var") if op.batch_norm)])
-                for other in runs[1:]:
-                    for first, second in zip(runs[0], other):
-                        self.assert_bitwise(second, first, what)
-
-    def test_a_mean_far_above_the_spread(self):
-        """Nothing of the spread is lost but what the linear's own rounding took."""
-        for (op, training), far in itertools.product(self.each(CHAINS), (1e2, 1e4)):
-            if not op.group_norm and not training or op.stem == "linear_add_swish_group_norm":
-                continue  # its swish rounds far out
-            arguments = self.sized(op, 200, 96, training=training, groups=3)
-            arguments["bias"] = torch.full((96,), far)
-            if "scale" in arguments and op.batch_norm:
-                arguments["scale"] = torch.ones(96)
-            truth = op.eager(cases.in_double(copied(arguments)))
-            mine, theirs = op(copied(arguments)).double(), op.eager(copied(arguments)).double()
-            mine, theirs = ((v - truth).square().mean().sqrt().item() for v in (mine, theirs))
-            self.assertLessEqual(mine, theirs * 1.01, f"{op}: mean {far}, training {training}")
-
-
-# What it inherits is run by OpsTest itself.
-for name in [name for name in dir(OpsTest) if name.startswith("test_")]:
-    setattr(KernelTest, name, None)
-
-
-class ContractTest(Checks):
-    """The fused error against float64 is not larger than eager's, over many seeds, with random statistics and affine parameters."""
-
-    seeds, batch, width, features, groups, device = 24, 257, 256, 384, 12, "cpu"
-
-    def sample(self, op, seed, dtype, training):
-        return draw(op, seed, dtype, self.device, x=(self.batch, self.width), w=(self.features, self.width), b=(self.features,),
-                    vector=None if op.stem.endswith("div_swish") else (self.features,), norm=(self.features,),
-                    stats=(self.features,), groups=self.groups, training=training)
-
-    def contract(self, op, dtype, training):
-        root_mean_squares, maxima, what = [], [], f"{op} {dtype} training {training}"
-        for seed in range(self.seeds):
-            arguments = self.sample(op, seed, dtype, training)
-            if op.scalar and isinstance(arguments[op.scalar], torch.Tensor):
-                arguments[op.scalar] = arguments[op.scalar].cpu()  # where traces hold numbers; elsewhere the reference runs
-            referee = op.eager(cases.in_double(copied(arguments)))
-            fused = self.assert_calls(op.stem, lambda: op(copied(arguments)), what, path=self.device)
-            eager = op.eager(copied(arguments))
-            mine, theirs = (fused.double() - referee).abs(), (eager.double() - referee).abs()
-            out = fused.abs().max()  # both maxima are the tensor's, and so is the unit in the last place
-            unit = float(torch.nextafter(out, torch.full_like(out, torch.inf)).double() - out.double())
-            self.assertLessEqual(mine.max().item(), max(1.5 * theirs.max().item(), unit), f"{what}: seed {seed}")
-            root_mean_squares.append(ratio(mine.square().mean().sqrt(), theirs.square().mean().sqrt()))
-            maxima.append(ratio(mine.max(), theirs.max()))
-        self.assertLessEqual(statistics.median(root_mean_squares), 1.00 + 1e-9, f"{what}: median ratio of rms errors")
-        self.assertLessEqual(statistics.median(maxima), 1.05, f"{what}: median ratio of largest errors")
-
-    def test_contract(self):
-        for op in OPS:
-            for dtype in (torch.float32, torch.bfloat16, torch.float16):
-                for training in [False] if op.inference or not op.batch_norm else [True, False]:
-                    with torch.no_grad(), self.subTest(op=op.name, dtype=dtype, training=training):
-                        self.contract(op, dtype, training)
-
-
-def ratio(mine, theirs):
-    return 1.0 if mine == theirs else float(mine / theirs)
 
 
 if __name__ == "__main__":

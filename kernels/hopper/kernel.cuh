@@ -1,0 +1,257 @@
+// A linear and its chain's tail in one kernel, for Hopper.
+//
+// One block a multiprocessor, which takes tile after tile. Its first warpgroup brings: one thread has the copy engine fill a
+// ring of stages with steps of x and w, a warp prepares what belongs to the next tile's columns. The two others multiply, each
+// its half of the rows. With 16-bit elements they then round the product, as eager's linear does, into half as many registers,
+// and compute its tail part by part while the tensor cores work on the next tile; with float32 there is no room for that, and
+// the tail comes first. docs/kernels.md draws it.
+#pragma once
+#include "product.cuh"
+
+namespace tailor::hopper {
+
+// The tiles of a block, in an order in which blocks that run at the same time read the same rows and columns.
+struct Tiles {
+  static constexpr int rows_together = 8;  // of tiles of clusters
+  const Problem& problem;
+  const int rank = rank_in_cluster();
+  int at = static_cast<int>(blockIdx.x) / cluster_blocks;
+
+  __device__ __forceinline__ bool any() const { return at < problem.row_tiles * problem.column_tiles; }
+  __device__ __forceinline__ void next() { at += static_cast<int>(gridDim.x) / cluster_blocks; }
+  __device__ __forceinline__ void locate(int& row, int& column) const {
+    const int in_band = rows_together * problem.column_tiles;
+    const int first = at / in_band * rows_together;
+    const int rows = min(problem.row_tiles - first, rows_together);
+    const int within = at % in_band;
+    row = ((first + within % rows) * cluster_blocks + rank) * tile_rows;
+    column = within / rows * tile_columns;
+  }
+};
+
+template <class Chain, class Precision, int group_width>
+struct Kernel {
+  using Element = typename Precision::Element;
+  using Memory = Storage<Element, Which<Chain>::count>;
+  using Now = Part<Element, group_width>;
+  static constexpr int box = box_columns<Element>;
+  static constexpr int stages = Memory::stages;
+  static_assert(stages >= 3);
+  static constexpr bool overlaps = sizeof(Element) == 2;
+
+  Memory& memory;
+  const Problem& problem;
+  const int steps;  // of the main loop
+
+  static __device__ __forceinline__ Address barrier(std::uint64_t& which) { return address_of(&which); }
+
+  __device__ __forceinline__ void set_up() {
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < stages; ++i) {
+        init_barrier(barrier(memory.stage_full[i]), 1);
+        init_barrier(barrier(memory.stage_empty[i]), consumers * cluster_blocks);
+      }
+      for (int i = 0; i < 2; ++i) {
+        init_barrier(barrier(memory.columns_full[i]), 32);
+        init_barrier(barrier(memory.columns_empty[i]), tile_warps);
+      }
+      publish_barriers();
+    }
+    meet_cluster();
+  }
+
+  // --- the first warpgroup brings ---
+
+  // One thread: fills the ring.
+  __device__ __forceinline__ void fetch_stages() {
+    Ring<stages> ring;
+    for (Tiles tile{problem}; tile.any(); tile.next()) {
+      int row, column;
+      tile.locate(row, column);
+      const int part = tile.rank * (tile_columns / cluster_blocks);
+      for (int i = 0; i < steps; ++i) {
+        wait(barrier(memory.stage_empty[ring.at]), ring.phase ^ 1);
+        Stage& to = memory.stage[ring.at];
+        const Address full = barrier(memory.stage_full[ring.at]);
+        arrive_and_expect(full, sizeof(Stage));
+        fetch_box(problem.x, address_of(to.x), full, i * box, row);
+        fetch_box_for(problem.w, address_of(to.w[part]), full, i * box, column + part, (1 << cluster_blocks) - 1);
+        ring.advance();
+      }
+    }
+    // The other block arrives at this one's barriers until it has read the last stage.
+    for (int i = 0; i < stages; ++i, ring.advance()) wait(barrier(memory.stage_empty[ring.at]), ring.phase ^ 1);
+  }
+
+  // One warp: a tile ahead of those that compute.
+  __device__ __forceinline__ void prepare_columns(int lane) {
+    Ring<2> ring;
+    for (Tiles tile{problem}; tile.any(); tile.next(), ring.advance()) {
+      int row, column;
+      tile.locate(row, column);
+      wait(barrier(memory.columns_empty[ring.at]), ring.phase ^ 1);
+      bring_columns<Chain, Element>(problem, column, lane, memory.columns[ring.at]);
+      arrive(barrier(memory.columns_full[ring.at]));
+    }
+  }
+
+  // --- the others multiply and finish ---
+
+  // The steps of a warpgroup's main loop. Two are under way at most.
+  struct Products {
+    Kernel& kernel;
+    const int group, thread;
+    Ring<stages> ring;
+    int before = -1, last = -1;  // stages that are being read
+
+    __device__ __forceinline__ void issue(Accumulator& sums, bool add) {
+      wait(barrier(kernel.memory.stage_full[ring.at]), ring.phase);
+      const Stage& from = kernel.memory.stage[ring.at];
+      const std::uint64_t x = describe_block(address_of(from.x[group * warpgroup_rows]));
+      const std::uint64_t w = describe_block(address_of(from.w));
+      begin_products();
+#pragma unroll
+      for (int i = 0; i < row_bytes / instruction_bytes; ++i)
+        multiply(sums, x + next_instruction * i, w + next_instruction * i, add || i > 0, Element());
+      close_group_of_products();
+      before = last;
+      last = ring.at;
+      ring.advance();
+    }
+    __device__ __forceinline__ void settle() {  // all but the last
+      wait_for_products<1>();
+      release(before);
+    }
+    __device__ __forceinline__ void finish() {
+      wait_for_products<0>();
+      release(before);
+      release(last);
+    }
+    __device__ __forceinline__ void release(int& stage) {
+      if (stage >= 0 && thread < cluster_blocks) arrive_at(barrier(kernel.memory.stage_empty[stage]), thread);
+      stage = -1;
+    }
+  };
+
+  // The way of a warp's results out of the block.
+  struct Way {
+    Kernel& kernel;
+    const int warp, lane;
+    int turn = 0;
+
+    __device__ __forceinline__ Address here() const { return address_of(&kernel.memory.result[warp][turn]); }
+    __device__ __forceinline__ Address next() {
+      if (lane == 0) wait_until_read<Memory::outgoing - 1>();
+      __syncwarp();
+      return here();
+    }
+    __device__ __forceinline__ void send(int column, int row) {  // both blocks
+      show_to_copy_engine();
+      __syncwarp();
+      if (lane == 0) {
+        store_box(kernel.problem.out, here(), column, row);
+        store_box(kernel.problem.out, here() + block_bytes, column, row + block_rows);
+        close_group_of_stores();
+      }
+      turn = (turn + 1) % Memory::outgoing;
+    }
+  };
+
+  // A tile whose tail is still to be computed, and a warp's place in it.
+  struct Unfinished {
+    int row = 0, column = 0;
+    int columns = 0;  // which of the two buffers
+  };
+
+  // One part of the tail of a warp's rows, and out.
+  __device__ __forceinline__ void finish_part(const typename Now::Value& y, int part, const Unfinished& tile,
+                                              Way& way) {
+    const auto value = finish<Chain, Element, group_width>(problem, memory.columns[tile.columns], y,
+                                                           Now::first_column(part), way.lane);
+    if constexpr (overlaps) {
+      const Address to = part % 2 == 0 ? way.next() : way.here();
+      Exit<Element, group_width>::put(to, value, part, way.lane);
+      if (part % 2 == 1) way.send(tile.column + Now::first_column(part) / box * box, tile.row);
+    } else {
+#pragma unroll
+      for (int from = 0; from < Now::columns; from += box) {
+        put_floats(way.next(), value, from, way.lane);
+        way.send(tile.column + Now::first_column(part) + from, tile.row);
+      }
+    }
+    if (part + 1 == Now::count) {
+      __syncwarp();
+      if (way.lane == 0) arrive(barrier(memory.columns_empty[tile.columns]));
+    }
+  }
+
+  // A warpgroup: its tiles. With 16 bits, one tile's products and the tail of the one before go side by side, part by part:
+  // a part is computed while two steps are under way. After the last tile there is a round without products.
+  __device__ __forceinline__ void consume(int group) {
+    const int thread = static_cast<int>(threadIdx.x) % group_threads;
+    Products products{*this, group, thread};
+    Way way{*this, group * warps_of_group + thread / 32, thread % 32};
+    Ring<2> of_columns;
+    bool unfinished = false;
+    Unfinished tile;
+    Accumulator sums;
+    Waiting<Element, group_width> waiting(sums);
+    for (Tiles next{problem}; next.any() || unfinished; next.next()) {
+      const int steps_here = next.any() ? steps : 0;
+      constexpr int parts = overlaps ? Now::count : 1;
+      int done = 0;
+#pragma unroll 1
+      for (int part = 0; part < parts; ++part) {
+        const int until = steps_here * (part + 1) / parts;
+        for (; done < until; ++done) {
+          products.settle();
+          products.issue(sums, done > 0);
+        }
+        if constexpr (overlaps) {
+          const auto y = waiting.next();  // also where there is nothing: registers would spill over a branch
+          if (unfinished) finish_part(y, part, tile, way);
+        }
+      }
+      products.finish();
+      unfinished = false;
+      if (!next.any()) break;
+
+      int row, column;
+      next.locate(row, column);
+      tile = {row + way.warp * warp_rows, column, of_columns.at};
+      wait(barrier(memory.columns_full[of_columns.at]), of_columns.phase);
+      waiting.template take<Which<Chain>::bias>(sums, memory.columns[of_columns.at], way.lane);
+      of_columns.advance();
+      if constexpr (overlaps) {
+        unfinished = true;
+      } else {
+#pragma unroll
+        for (int part = 0; part < Now::count; ++part) finish_part(waiting.part(part), part, tile, way);
+      }
+    }
+    if (way.lane == 0) wait_for_stores();
+  }
+};
+
+template <class Chain, class Precision, int group_width>
+__global__ void __cluster_dims__(cluster_blocks, 1, 1) __launch_bounds__(block_threads, 1)
+    chain_kernel(const __grid_constant__ Problem problem) {
+  using Phases = Kernel<Chain, Precision, group_width>;
+  extern __shared__ __align__(1024) unsigned char shared[];
+  Phases phases{*reinterpret_cast<typename Phases::Memory*>(shared), problem,
+                (problem.inner + Phases::box - 1) / Phases::box};
+  phases.set_up();
+  cuda::wait_for_kernel_before();
+  const int group = static_cast<int>(threadIdx.x) / group_threads;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  if (group == 0) {
+    give_registers_back<bring_registers>();
+    if (threadIdx.x == 0) phases.fetch_stages();
+    if (warp == 1) phases.prepare_columns(static_cast<int>(threadIdx.x) % 32);
+  } else {
+    take_registers<consume_registers>();
+    phases.consume(group - 1);
+  }
+}
+
+}  // namespace tailor::hopper

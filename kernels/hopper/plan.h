@@ -1,0 +1,81 @@
+// Whether a problem gets the kernel: decided here and nowhere else.
+#pragma once
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "../ceiling.h"
+
+namespace tailor::hopper {
+
+struct Matrix {
+  const void* data;
+  std::int64_t rows, columns, stride;  // in elements
+  int element_bytes;
+};
+
+// Why the copy engine cannot read or write a matrix, or null. Rows that overlap, as those of an expanded tensor do, and a
+// matrix without columns it cannot describe.
+inline const char* refuses_matrix(const Matrix& matrix) {
+  if (matrix.columns == 0) return "a matrix has no columns";
+  if (matrix.stride < matrix.columns) return "the rows of a matrix overlap";
+  if (reinterpret_cast<std::uintptr_t>(matrix.data) % 16 != 0) return "a matrix is not aligned to 16 bytes";
+  const std::int64_t bytes = matrix.stride * matrix.element_bytes;
+  if (bytes % 16 != 0) return "the rows of a matrix are not aligned to 16 bytes";
+  if (bytes >= std::int64_t{1} << 40) return "the rows of a matrix are too far apart";
+  return nullptr;
+}
+
+struct Shape {
+  std::int64_t rows = 0, columns = 0, inner = 0;
+  int element_bytes = 2;
+  std::int64_t group_width = 0;  // 0 without a group norm
+  int processors = 0;
+};
+
+// TAILOR_HOPPER: `always`, also where it is the slower way; `never`.
+enum class Wanted : std::uint8_t { where_faster, always, never };
+inline Wanted wanted() {
+  static const Wanted read = [] {
+    const char* value = std::getenv("TAILOR_HOPPER");
+    const std::string_view text = value != nullptr ? value : "";
+    return text == "always" ? Wanted::always : text == "never" ? Wanted::never : Wanted::where_faster;
+  }();
+  return read;
+}
+
+// The widths of groups that there are kernels for. Wider ones do not fit into registers beside the accumulators.
+constexpr bool takes_groups_of(std::int64_t width) { return width == 16 || width == 32 || width == 64; }
+
+// Microseconds, on an H200 and roughly: only which is less matters. A processor makes one tile of 128 × 256 after another,
+// and if the last round has few tiles, most of them wait. cuBLAS has smaller tiles for such problems; but then the tail is a
+// kernel of its own, which reads and writes the result once more.
+struct Estimate {
+  double whole = 0;
+  double apart = 0;
+};
+inline Estimate estimate(const Shape& shape) {
+  const double products = 128.0 * 256.0 * 2 * static_cast<double>(shape.inner);
+  const double round = products / (shape.element_bytes == 2 ? 6.5e6 : 3.2e6);
+  const std::int64_t tiles = ceiling(shape.rows, 128) * ceiling(shape.columns, 256);
+  const std::int64_t rounds = ceiling(tiles, shape.processors);
+  const double moved = 2.0 * static_cast<double>(shape.rows * shape.columns * shape.element_bytes);
+  Estimate estimate;
+  estimate.whole = static_cast<double>(rounds) * round;
+  estimate.apart = static_cast<double>(tiles) / shape.processors * round + moved / 4.3e6 + 2;
+  return estimate;
+}
+
+// Null if it gets the kernel, else why not.
+inline const char* refuses(const Shape& shape, Wanted wanted) {
+  if (wanted == Wanted::never) return "TAILOR_HOPPER=never";
+  if (shape.group_width != 0 && !takes_groups_of(shape.group_width))
+    return "its groups are not 16, 32 or 64 columns wide";
+  constexpr std::int64_t most = std::int64_t{1} << 31;
+  if (shape.rows >= most || shape.columns >= most || shape.inner >= most) return "it has 2^31 rows or columns or more";
+  if (wanted == Wanted::always) return nullptr;
+  const Estimate time = estimate(shape);
+  return time.whole <= time.apart ? nullptr : "it has too few tiles for the processors";
+}
+
+}  // namespace tailor::hopper

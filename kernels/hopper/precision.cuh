@@ -1,0 +1,45 @@
+// What a matrix product is computed in: one policy each.
+#pragma once
+#include "../cuda/memory.cuh"
+#include "wgmma.cuh"
+
+namespace tailor::hopper {
+
+// Two numbers of 16 bits in a register. Opaque, or the compiler packs late and unpacks early, and wins no register.
+__device__ __forceinline__ std::uint32_t pack(float a, float b, __nv_bfloat16) {
+  std::uint32_t bits;
+  asm volatile("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(b), "f"(a));
+  return bits;
+}
+__device__ __forceinline__ std::uint32_t pack(float a, float b, __half) {
+  std::uint32_t bits;
+  asm volatile("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(b), "f"(a));
+  return bits;
+}
+template <class Element>
+__device__ __forceinline__ float2 unpack(std::uint32_t bits, Element) {
+  asm volatile("" : "+r"(bits));
+  const auto& pair = reinterpret_cast<const cuda::Packet<Element, 2>&>(bits);
+  return {cuda::widen(pair.at[0]), cuda::widen(pair.at[1])};
+}
+
+struct BFloat16 {
+  using Element = __nv_bfloat16;
+  static constexpr CUtensorMapDataType of_operands = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  static constexpr CUtensorMapDataType of_result = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+};
+
+struct Float16 {
+  using Element = __half;
+  static constexpr CUtensorMapDataType of_operands = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  static constexpr CUtensorMapDataType of_result = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+};
+
+// Operands are rounded to nearest by the copy engine, as cuBLAS does it.
+struct TensorFloat32 {
+  using Element = float;
+  static constexpr CUtensorMapDataType of_operands = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
+  static constexpr CUtensorMapDataType of_result = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+};
+
+}  // namespace tailor::hopper

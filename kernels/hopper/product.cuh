@@ -1,0 +1,123 @@
+// What a warpgroup has of a tile once its products are done, and how that leaves. A thread has two rows, eight apart, and of
+// each a pair of neighbours in each eight columns.
+#pragma once
+#include "tail.cuh"
+
+namespace tailor::hopper {
+
+// The linear's result of a whole tile, rounded as eager's linear rounds it, two numbers a register, so that the accumulators
+// are free for the next tile. Parts leave it in front: registers have no index at run time, and a copy of the tail for each
+// part would be a long program.
+template <class Element, int group_width>
+struct Waiting {
+  using Now = Part<Element, group_width>;
+  static constexpr int all = tile_columns / 4;
+  static constexpr int of_part = all / Now::count;
+  std::uint32_t pairs[all] = {};
+
+  __device__ __forceinline__ explicit Waiting(Accumulator&) {}
+  static constexpr int index(int row, int eight) {  // of the pair in columns 8 · eight …
+    constexpr int of_columns = Now::columns / 8;
+    const int before = eight / of_columns;
+    const int within = eight % of_columns;
+    return Now::rows == 2 ? before * of_part + 2 * within + row : (2 * before + row) * of_part + within;
+  }
+  template <int bias, class Vectors>
+  __device__ __forceinline__ void take(const Accumulator& sums, const Vectors& columns, int lane) {
+#pragma unroll
+    for (int eight = 0; eight < tile_columns / 8; ++eight) {
+      const float2 add = columns.of_pair[4 * eight + lane % 4][bias];
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        const float* sum = sums + 4 * eight + 2 * row;
+        pairs[index(row, eight)] = pack(sum[0] + add.x, sum[1] + add.y, Element());
+      }
+    }
+  }
+  __device__ __forceinline__ auto next() {
+    typename Now::Value y;
+#pragma unroll
+    for (int i = 0; i < of_part; ++i) {
+      const float2 pair = unpack(pairs[i], Element());
+      const int row = Now::rows == 2 ? i % 2 : 0;
+      const int at = Now::rows == 2 ? i / 2 * 2 : i * 2;
+      y.at[row][at] = pair.x;
+      y.at[row][at + 1] = pair.y;
+    }
+#pragma unroll
+    for (int i = 0; i + of_part < all; ++i) pairs[i] = pairs[i + of_part];
+    return y;
+  }
+};
+
+// Of float32, the accumulators themselves.
+template <int group_width>
+struct Waiting<float, group_width> {
+  using Now = Part<float, group_width>;
+  Accumulator& sums;
+
+  __device__ __forceinline__ explicit Waiting(Accumulator& accumulator) : sums(accumulator) {}
+  template <int bias, class Vectors>
+  __device__ __forceinline__ void take(const Accumulator&, const Vectors& columns, int lane) {
+#pragma unroll
+    for (int i = 0; i < tile_columns / 2; ++i) {
+      const float2 add = columns.of_pair[i / 4 * 4 + lane % 4][bias];
+      sums[i] += i % 2 == 0 ? add.x : add.y;
+    }
+  }
+  __device__ __forceinline__ auto part(int which) const {  // known at compile time
+    typename Now::Value y;
+#pragma unroll
+    for (int i = 0; i < Now::width; ++i) {
+#pragma unroll
+      for (int row = 0; row < 2; ++row) y.at[row][i] = sums[(which * Now::width + i) / 2 * 4 + 2 * row + i % 2];
+    }
+    return y;
+  }
+};
+
+// 16 bytes of a block, where the copy engine's swizzle has them.
+__device__ __forceinline__ Address chunk_of(Address block, int row, int chunk) {
+  return block + static_cast<Address>(row * row_bytes + (chunk ^ row) * 16);
+}
+
+// A part of the result, of 16 bits, into the two blocks of an Outgoing: a thread's two rows of the same columns. Two parts
+// fill them: side by side, or of a wide group one row after the other.
+template <class Element, int group_width>
+struct Exit {
+  using Now = Part<Element, group_width>;
+  static_assert(Now::columns * Now::rows == box_columns<Element>);
+
+  static __device__ __forceinline__ void put(Address to, const typename Now::Value& value, int part, int lane) {
+    // An instruction stores four matrices of 8 × 8; a lane has the address of one row of one of them.
+    const int matrix = lane / 8;
+#pragma unroll
+    for (int i = 0; i < Now::columns / 8 * Now::rows; i += 4) {
+      std::uint32_t bits[4];
+#pragma unroll
+      for (int at = 0; at < 4; ++at) {
+        const int row = Now::rows == 2 ? at % 2 : 0;
+        const int pair = Now::rows == 2 ? (i + at) / 2 : i + at;
+        bits[at] = pack(value.at[row][2 * pair], value.at[row][2 * pair + 1], Element());
+      }
+      const int eight = Now::first_column(part) / 8 + (Now::rows == 2 ? i / 2 + matrix / 2 : i + matrix);
+      const int block = Now::rows == 2 ? matrix % 2 : Now::row(part);
+      store_matrices(chunk_of(to + block * block_bytes, lane % 8, eight % 8), bits[0], bits[1], bits[2], bits[3]);
+    }
+  }
+};
+
+// 32 columns of floats from column `from` of a part on: a thread's two rows, one in each block.
+template <int Width>
+__device__ __forceinline__ void put_floats(Address to, const Tile<float, 2, Width>& value, int from, int lane) {
+#pragma unroll
+  for (int i = 0; i < 8; i += 2) {
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const float* pair = value.at[row] + from / 4 + i;
+      store_pair(chunk_of(to + row * block_bytes, lane / 4, i + lane % 4 / 2) + lane % 2 * 8, pair[0], pair[1]);
+    }
+  }
+}
+
+}  // namespace tailor::hopper

@@ -1,0 +1,126 @@
+// Hopper's own instructions, one wrapper each. `Address` is an address in shared memory.
+#pragma once
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace tailor::hopper {
+
+using Address = std::uint32_t;
+
+__device__ __forceinline__ Address address_of(const void* shared) {
+  return static_cast<Address>(__cvta_generic_to_shared(shared));
+}
+
+// --- barriers in shared memory: they count arrivals and bytes, and change their phase when both are complete ---
+
+__device__ __forceinline__ void init_barrier(Address barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void publish_barriers() {  // to the other block of the cluster, and to the copy engine
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void arrive(Address barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void arrive_and_expect(Address barrier, std::uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// At the same barrier of another block of the cluster. With .release.cluster it would be a fence of the whole GPU, in the
+// main loop; what it has to order are reads of wgmma, which are complete.
+__device__ __forceinline__ void arrive_at(Address barrier, int block) {
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, "
+      "[there];\n}" ::"r"(barrier),
+      "r"(block)
+      : "memory");
+}
+__device__ __forceinline__ bool passes_soon(Address barrier, std::uint32_t parity) {  // waits for a while
+  std::uint32_t passed;
+  asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+               : "=r"(passed)
+               : "r"(barrier), "r"(parity)
+               : "memory");
+  return passed != 0;
+}
+__device__ __forceinline__ void wait(Address barrier, std::uint32_t parity) {
+  while (!passes_soon(barrier, parity)) {
+  }
+}
+
+// --- the cluster ---
+
+__device__ __forceinline__ int rank_in_cluster() {
+  std::uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
+}
+__device__ __forceinline__ void meet_cluster() {
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+// --- the copy engine: boxes of a matrix, to and from shared memory ---
+
+__device__ __forceinline__ void fetch_box(const CUtensorMap& map, Address to, Address barrier, int column, int row) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::
+          "r"(to),
+      "l"(&map), "r"(barrier), "r"(column), "r"(row)
+      : "memory");
+}
+// To the same place of every block of the cluster that is in `blocks`; each one's barrier hears of it.
+__device__ __forceinline__ void fetch_box_for(const CUtensorMap& map, Address to, Address barrier, int column, int row,
+                                              std::uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
+      "{%3, %4}], "
+      "[%2], %5;" ::"r"(to),
+      "l"(&map), "r"(barrier), "r"(column), "r"(row), "h"(blocks)
+      : "memory");
+}
+__device__ __forceinline__ void store_box(const CUtensorMap& map, Address from, int column, int row) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),
+               "r"(from), "r"(column), "r"(row)
+               : "memory");
+}
+__device__ __forceinline__ void close_group_of_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int groups>
+__device__ __forceinline__ void wait_until_read() {  // all but the last `groups` have read shared memory
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(groups) : "memory");
+}
+__device__ __forceinline__ void wait_for_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+__device__ __forceinline__ void show_to_copy_engine() {  // what this thread has written to shared memory
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// --- matrices and registers ---
+
+// Four matrices of 8 × 8 halves; a lane brings the address of one row.
+__device__ __forceinline__ void store_matrices(Address row, std::uint32_t a, std::uint32_t b, std::uint32_t c,
+                                               std::uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(a), "r"(b), "r"(c),
+               "r"(d)
+               : "memory");
+}
+__device__ __forceinline__ void store_pair(Address to, float a, float b) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(a), "f"(b) : "memory");
+}
+__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void close_group_of_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int groups>
+__device__ __forceinline__ void wait_for_products() {  // all but the last `groups`
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(groups) : "memory");
+}
+// By all warps of a warpgroup.
+template <int registers>
+__device__ __forceinline__ void give_registers_back() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+template <int registers>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
+}  // namespace tailor::hopper

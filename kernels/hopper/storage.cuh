@@ -1,0 +1,75 @@
+// How the kernel's work is cut, who does it, and what a block has in shared memory.
+#pragma once
+#include "precision.cuh"
+
+namespace tailor::hopper {
+
+// They lie side by side along the rows and share the weight's blocks, half loaded by each.
+constexpr int cluster_blocks = 2;
+
+// The warpgroups of a block: one brings, two multiply and finish.
+constexpr int consumers = 2;
+constexpr int warps_of_group = 4;
+constexpr int group_threads = 32 * warps_of_group;
+constexpr int block_threads = (1 + consumers) * group_threads;
+// Registers are dealt out anew of what a block has at its launch, 168 a thread. More than that would wait for ever.
+constexpr int bring_registers = 40;
+constexpr int consume_registers = 232;
+static_assert(bring_registers + consumers * consume_registers <= 168 * (1 + consumers));
+
+constexpr int tile_rows = consumers * warpgroup_rows;
+constexpr int tile_warps = consumers * warps_of_group;  // that have rows of a tile
+constexpr int warp_rows = tile_rows / tile_warps;
+
+template <class Element>
+constexpr int box_columns = row_bytes / static_cast<int>(sizeof(Element));
+
+// One step of the main loop.
+struct alignas(1024) Stage {
+  unsigned char x[tile_rows][row_bytes];
+  unsigned char w[tile_columns][row_bytes];
+};
+
+// What belongs to the columns of a tile, in float: `vectors` numbers for each, those of two neighbours side by side.
+template <int vectors>
+struct ColumnVectors {
+  float2 of_pair[tile_columns / 2][vectors];
+};
+
+// A warp's part of the result on its way out: two blocks of eight rows, swizzled.
+constexpr int block_rows = 8;
+constexpr int block_bytes = block_rows * row_bytes;
+struct alignas(1024) Outgoing {
+  unsigned char block[2][block_rows][row_bytes];
+};
+
+template <class Element, int vectors>
+struct Storage {
+  // Of a warp. Where the tail is not hidden, waiting for the copy engine to have read one is not either.
+  static constexpr int outgoing = sizeof(Element) == 2 ? 1 : 2;
+  static constexpr int others = static_cast<int>(sizeof(Outgoing)) * outgoing * tile_warps +
+                                2 * static_cast<int>(sizeof(ColumnVectors<vectors>)) + 1024;
+  static constexpr int shared_limit = 232448;  // bytes that a block can have
+  static constexpr int stages = (shared_limit - others) / static_cast<int>(sizeof(Stage));
+
+  Stage stage[stages];
+  Outgoing result[tile_warps][outgoing];
+  ColumnVectors<vectors> columns[2];  // of this tile and the next
+  std::uint64_t stage_full[stages], stage_empty[stages];
+  std::uint64_t columns_full[2], columns_empty[2];
+};
+
+// Which place of a ring is next, and in which phase its barriers are.
+template <int places>
+struct Ring {
+  int at = 0;
+  std::uint32_t phase = 0;
+  __device__ __forceinline__ void advance() {
+    if (++at == places) {
+      at = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+}  // namespace tailor::hopper

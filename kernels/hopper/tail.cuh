@@ -1,0 +1,158 @@
+// A chain's tail over the accumulators of a warpgroup: the same formulas over tiles of registers as in cuda/, with what
+// belongs to a column in shared memory.
+#pragma once
+#include "../cuda/memory.cuh"
+#include "../cuda/norms.cuh"
+#include "problem.h"
+#include "storage.cuh"
+
+namespace tailor::hopper {
+
+// What belongs to a column, in the order in which it lies in ColumnVectors.
+template <class Chain>
+struct Which {
+  static constexpr int bias = 0;
+  static constexpr int vector = 1;                                // and those behind it
+  static constexpr int norm_weight = vector + vectors_of<Chain>;  // of a batch norm: over the deviation
+  static constexpr int norm_bias = norm_weight + 1;
+  static constexpr int mean = norm_bias + 1;  // of a batch norm
+  static constexpr int count = has_batch_norm<Chain> ? mean + 1 : has_group_norm<Chain> ? mean : norm_weight;
+};
+
+// One column's value of a vector, `otherwise` where there is none.
+template <class T>
+__device__ __forceinline__ float column_of(const Operand& operand, int column, float otherwise) {
+  if (operand.data == nullptr) return otherwise;
+  return cuda::widen(static_cast<const T*>(operand.data)[operand.per_column ? column : 0]);
+}
+
+template <class Chain, class T>
+__device__ __forceinline__ float column_vector(const Problem& problem, int which, int column) {
+  const Tail& tail = problem.tail;
+  using Is = Which<Chain>;
+  if (which == Is::bias) return column_of<T>({problem.bias, true}, column, -0.0f);
+  if (which < Is::norm_weight) return column_of<T>(tail.vectors[which - Is::vector], column, 0);
+  if (which == Is::norm_bias) return column_of<T>({tail.norm.bias, true}, column, 0);
+  if (which == Is::mean) return column_of<T>({tail.norm.mean, true}, column, 0);
+  const float weight = column_of<T>({tail.norm.weight, true}, column, 1);
+  if (!has_batch_norm<Chain>) return weight;
+  return cuda::scale_of(column_of<T>({tail.norm.var, true}, column, 1), static_cast<float>(tail.norm.eps), weight);
+}
+
+// A warp brings what belongs to a tile's columns.
+template <class Chain, class T>
+__device__ __forceinline__ void bring_columns(const Problem& problem, int first, int lane,
+                                              ColumnVectors<Which<Chain>::count>& to) {
+  for (int pair = lane; pair < tile_columns / 2; pair += 32) {
+    const int column = first + 2 * pair;
+#pragma unroll
+    for (int which = 0; which < Which<Chain>::count; ++which) {
+      float2 value{0, 0};
+      if (column < problem.tail.columns) value.x = column_vector<Chain, T>(problem, which, column);
+      if (column + 1 < problem.tail.columns) value.y = column_vector<Chain, T>(problem, which, column + 1);
+      to.of_pair[pair][which] = value;
+    }
+  }
+}
+
+// The formula over a few columns of a thread, whole groups where there is a group norm. `first` is the first column of these
+// in the tile; a thread has a pair of neighbours in each eight columns, the three lanes beside it have the others.
+template <class Chain, class T, int Rows, int Width>
+struct Finish : Arithmetic<typename cuda::MathOf<T>::type> {
+  using Math = typename cuda::MathOf<T>::type;
+  using Value = Tile<float, Rows, Width>;
+  using Is = Which<Chain>;
+
+  const Problem& problem;
+  const ColumnVectors<Is::count>& columns;
+  const int first_pair;
+  const Value& y;
+
+  __device__ __forceinline__ Finish(const Problem& p, const ColumnVectors<Is::count>& c, int first, int lane,
+                                    const Value& value)
+      : problem(p), columns(c), first_pair(first / 2 + lane % 4), y(value) {}
+
+  __device__ __forceinline__ Columns<float, Width> of_columns(int which) const {
+    Columns<float, Width> out;
+#pragma unroll
+    for (int i = 0; i < Width; i += 2) {
+      const float2 pair = columns.of_pair[first_pair + 2 * i][which];
+      out.at[i] = pair.x;
+      out.at[i + 1] = pair.y;
+    }
+    return out;
+  }
+  __device__ __forceinline__ Value linear() const { return y; }
+  template <class V>
+  __device__ __forceinline__ Columns<float, Width> vector(V) const {
+    return of_columns(Is::vector + position_of<Chain, V>);
+  }
+  template <class S>
+  __device__ __forceinline__ float scalar(S) const {
+    return static_cast<float>(problem.tail.scalars[position_of<Chain, S>]);
+  }
+  __device__ __forceinline__ Value batch_norm(const Value& a) {
+    return normalise(this->rounded(a), of_columns(Is::mean), of_columns(Is::norm_weight), of_columns(Is::norm_bias));
+  }
+  __device__ __forceinline__ Value group_norm(const Value& a) {
+    const Value v = this->rounded(a);
+    constexpr int lanes = 4;
+    const auto add_up = [](auto& sums) { cuda::sum_over_lanes(sums, lanes); };
+    const cuda::GroupStatistics<Math, float, Rows, Width> found(v, static_cast<float>(problem.tail.norm.eps),
+                                                                1.0f / (lanes * Width), add_up, add_up);
+    return normalise(v, found.mean, found.inverse_deviation, of_columns(Is::norm_weight), of_columns(Is::norm_bias));
+  }
+};
+
+// What is computed at a time: a part of a tile, as registers allow. Of a wide group only one of a thread's two rows.
+template <class Element, int group_width>
+struct Part {
+  static constexpr int columns = group_width > 32 ? group_width : 32;
+  static constexpr int rows = sizeof(Element) == 2 && group_width > 32 ? 1 : 2;
+  static constexpr int group = group_width > 0 ? group_width : columns;
+  static constexpr int width = columns / 4;  // of a thread
+  static constexpr int count = tile_columns / columns * (2 / rows);
+  using Value = Tile<float, rows, width>;
+
+  static __host__ __device__ constexpr int first_column(int part) { return part * rows / 2 * columns; }
+  static __host__ __device__ constexpr int row(int part) { return rows == 2 ? 0 : part % 2; }
+};
+
+// Some neighbouring columns of a tile, and back.
+template <int Some, int Rows, int Width>
+__device__ __forceinline__ Tile<float, Rows, Some> columns_from(const Tile<float, Rows, Width>& tile, int first) {
+  Tile<float, Rows, Some> out;
+#pragma unroll
+  for (int row = 0; row < Rows; ++row) {
+#pragma unroll
+    for (int i = 0; i < Some; ++i) out.at[row][i] = tile.at[row][first + i];
+  }
+  return out;
+}
+template <int Some, int Rows, int Width>
+__device__ __forceinline__ void set_columns(Tile<float, Rows, Width>& tile, int first,
+                                            const Tile<float, Rows, Some>& some) {
+#pragma unroll
+  for (int row = 0; row < Rows; ++row) {
+#pragma unroll
+    for (int i = 0; i < Some; ++i) tile.at[row][first + i] = some.at[row][i];
+  }
+}
+
+// The chain's values from the linear's. `first` is the part's first column in the tile.
+template <class Chain, class T, int group_width>
+__device__ __forceinline__ auto finish(const Problem& problem, const ColumnVectors<Which<Chain>::count>& columns,
+                                       const typename Part<T, group_width>::Value& y, int first, int lane) {
+  using Now = Part<T, group_width>;
+  typename Now::Value out;
+  constexpr int width = Now::group / 4;
+#pragma unroll
+  for (int at = 0; at < Now::width; at += width) {
+    const auto of_group = columns_from<width>(y, at);
+    Finish<Chain, T, Now::rows, width> interpreter(problem, columns, first + 4 * at, lane, of_group);
+    set_columns(out, at, Formula<Chain>::fold(interpreter));
+  }
+  return out;
+}
+
+}  // namespace tailor::hopper

@@ -1,0 +1,63 @@
+// The matrix instruction of a warpgroup: a tile of 64 × 256 floats in the registers of 128 threads gains the product of two
+// blocks in shared memory. A thread holds, of rows lane / 4 and 8 below that, columns 8 j + 2 (lane % 4) and the next.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "ptx.cuh"
+
+namespace tailor::hopper {
+
+constexpr int tile_columns = 256;
+constexpr int warpgroup_rows = 64;
+using Accumulator = float[tile_columns / 2];
+
+// A block whose rows are 128 bytes, in the copy engine's 128-byte swizzle: eight rows make an atom of 1024 bytes.
+constexpr int row_bytes = 128;
+__device__ __forceinline__ std::uint64_t describe_block(Address block) {
+  constexpr std::uint64_t swizzled = std::uint64_t{1} << 62;
+  constexpr std::uint64_t atom = std::uint64_t{8 * row_bytes >> 4} << 32;
+  constexpr std::uint64_t unused = std::uint64_t{1} << 16;
+  return static_cast<std::uint64_t>((block & 0x3ffff) >> 4) | unused | atom | swizzled;
+}
+// An instruction takes 32 bytes of each row.
+constexpr int instruction_bytes = 32;
+constexpr std::uint64_t next_instruction = instruction_bytes >> 4;
+
+#define TAILOR_TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"
+#define TAILOR_REGISTERS                                                                                           \
+  TAILOR_TEN()                                                                                                     \
+  TAILOR_TEN(1)                                                                                                    \
+  TAILOR_TEN(2)                                                                                                    \
+  TAILOR_TEN(3) TAILOR_TEN(4) TAILOR_TEN(5) TAILOR_TEN(6) TAILOR_TEN(7) TAILOR_TEN(8) TAILOR_TEN(9) TAILOR_TEN(10) \
+      TAILOR_TEN(11) "%120,%121,%122,%123,%124,%125,%126,%127"
+#define TAILOR_FOUR(i) "+f"(sum[i]), "+f"(sum[(i) + 1]), "+f"(sum[(i) + 2]), "+f"(sum[(i) + 3])
+#define TAILOR_SIXTEEN(i) TAILOR_FOUR(i), TAILOR_FOUR((i) + 4), TAILOR_FOUR((i) + 8), TAILOR_FOUR((i) + 12)
+#define TAILOR_ALL                                                                                   \
+  TAILOR_SIXTEEN(0), TAILOR_SIXTEEN(16), TAILOR_SIXTEEN(32), TAILOR_SIXTEEN(48), TAILOR_SIXTEEN(64), \
+      TAILOR_SIXTEEN(80), TAILOR_SIXTEEN(96), TAILOR_SIXTEEN(112)
+#define TAILOR_WGMMA(shape_and_types, more)                                                               \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\nwgmma.mma_async.sync.aligned." shape_and_types \
+               " {" TAILOR_REGISTERS "}, %128, %129, p, 1, 1" more ";\n}"                                 \
+               : TAILOR_ALL                                                                               \
+               : "l"(a), "l"(b), "r"(static_cast<int>(add)))
+
+// sum = a · bᵀ, or with `add` sum + a · bᵀ. Asynchronous.
+__device__ __forceinline__ void multiply(Accumulator& sum, std::uint64_t a, std::uint64_t b, bool add, __nv_bfloat16) {
+  TAILOR_WGMMA("m64n256k16.f32.bf16.bf16", ", 0, 0");
+}
+__device__ __forceinline__ void multiply(Accumulator& sum, std::uint64_t a, std::uint64_t b, bool add, __half) {
+  TAILOR_WGMMA("m64n256k16.f32.f16.f16", ", 0, 0");
+}
+__device__ __forceinline__ void multiply(Accumulator& sum, std::uint64_t a, std::uint64_t b, bool add, float) {
+  TAILOR_WGMMA("m64n256k8.f32.tf32.tf32", "");
+}
+
+#undef TAILOR_WGMMA
+#undef TAILOR_ALL
+#undef TAILOR_SIXTEEN
+#undef TAILOR_FOUR
+#undef TAILOR_REGISTERS
+#undef TAILOR_TEN
+
+}  // namespace tailor::hopper

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Random calls of the ops against their chains in eager: ops_fuzz.py [options]
+
+Shapes, ranks, dtypes, strides, offsets, optional arguments, special values, numbers, grad modes, gradients and what they
+come in with are drawn; ops_cases.py says what from, ops_judge.py what must agree. A failure prints the smallest case that
+still fails, for --case. The calls are made in children (--jobs N), so that a crash or
+a hang names its case too."""
+import collections
+import math
+import os
+import pathlib
+import statistics
+import sys
+import traceback
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "python")]
+
+import torch
+
+import checks
+import ops_cases
+from ops_judge import Judge
+from ops_smaller import smaller
+from program import Program
+
+PRINTED = 5  # of the failures
+ENOUGH = 200  # draws, for their median to be no matter of chance
+
+
+def read_case(text):
+    """A case as it was printed."""
+    names = {str(d).removeprefix("torch."): d for d in (*ops_cases.FLOATS, *ops_cases.OTHERS)}
+    return eval(text, {"__builtins__": {}, "Case": ops_cases.Case, "Tensor": ops_cases.Tensor, "inf": math.inf, "nan": math.nan, **names})
+
+
+class Fuzzer:
+    def __init__(self, program, device):
+        self.program, self.device, self.judge = program, device, Judge()
+        self.paths, self.modes, self.ratios = collections.Counter(), collections.Counter(), collections.defaultdict(list)
+
+    def why(self, case):
+        try:
+            return self.judge.judge(case)
+        except Exception:  # noqa: BLE001, it is our own fault, and no less to be seen
+            return "none", traceback.format_exc(limit=-3), None
+
+    def one(self, seed):
+        case = ops_cases.draw(seed, self.device)
+        path, wrong, ratio = self.why(case)
+        stem = case.op.split(".")[0]
+        self.paths[stem, path] += 1
+        self.modes[case.mode] += 1
+        if ratio is not None:
+            self.ratios[stem, str(case.tensors["input"].dtype).removeprefix("torch.")].append(ratio)
+        if wrong:
+            self.program.fail(self.in_short(case) if self.program.failures < PRINTED else "")
+
+    def describe(self, seed):
+        return ops_cases.draw(seed, self.device)
+
+    def state(self):
+        return self.paths, self.modes, dict(self.ratios)
+
+    def merge(self, state):
+        paths, modes, ratios = state
+        self.paths += paths
+        self.modes += modes
+        for kind, found in ratios.items():
+            self.ratios[kind] += found
+
+    def in_short(self, case):
+        least = smaller(case, lambda other: self.why(other)[1] is not None)
+        return f"case {case.seed}: {self.why(least)[1]}\n  {sys.argv[0]} --case \"{least}\""
+
+    def results(self, done):
+        medians = collections.defaultdict(dict)
+        for (stem, dtype), found in sorted(self.ratios.items()):
+            medians[stem][dtype] = round(statistics.median(found), 3)
+            if len(found) >= ENOUGH and medians[stem][dtype] > 1.0:
+                self.program.fail(f"{stem}, {dtype}: the median ratio of rms errors, fused over eager, is {medians[stem][dtype]}")
+        paths = collections.defaultdict(dict)
+        for (stem, path), count in sorted(self.paths.items()):
+            paths[stem][path] = count
+        return {"counts": {"calls": done}, "tables": {
+            "by path": paths, "by mode": dict(sorted(self.modes.items())),
+            "median ratio of rms errors, where a kernel ran": medians}}
+
+
+def main():
+    program = Program("Ops", "Random calls of the ops against their chains in eager, on the {device}.",
+                      {"--device": "cpu", "--jobs": 1, "--case": ""})
+    device = program.options.device
+    program.what = program.what.format(device=device.upper())
+    if device == "cuda" and not torch.cuda.is_available():  # asks the driver only, so that a child may still use it
+        print("ops_fuzz: there is no GPU here, nothing is run")
+        return 77
+    checks.load()
+    torch.set_num_threads(1)
+    fuzzer = Fuzzer(program, device)
+    if program.options.case:
+        path, wrong, _ = fuzzer.why(read_case(program.options.case))
+        print(f"{path}: {wrong or 'as eager'}")
+        return 1 if wrong else 0
+    return program.run_in_children(program.options.jobs, fuzzer)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,230 @@
+"""Whether an op gives for a case what its chain gives in eager.
+
+Where the reference ran, the op has made the same calls as eager with swish written as silu (the README's second number):
+every bit must be eager's, of results, gradients and statistics. Where a kernel ran, float64 is the referee."""
+import contextlib
+import dataclasses
+import math
+import types
+
+import torch
+import torch.nn.functional as F
+
+import cases
+from checks import TOLERANCE, Checks, Outcome, all_calls, describe
+from ops_cases import BY_NAME, laid_out
+
+torch_swish = cases.swish
+
+
+def silu_swish(v):
+    return F.silu(v) if v.is_floating_point() else torch_swish(v)
+
+
+@contextlib.contextmanager
+def chains_with(swish=torch_swish, linear=F.linear):
+    """The chains of cases.py with another swish, or another linear."""
+    cases.swish, cases.F = swish, types.SimpleNamespace(linear=linear)
+    try:
+        yield
+    finally:
+        cases.swish, cases.F = torch_swish, F
+
+
+def linear_in(dtype, shaken=False):
+    """The linear as a model of this dtype has it, for what goes on in float64; or that, one rounding away."""
+    def linear(*arguments):
+        y = F.linear(*(a if a is None else a.to(dtype) for a in arguments)).double()
+        signs = torch.arange(y.numel(), device=y.device).reshape(y.shape) * 7 % 3 - 1
+        return y * (1 + signs * torch.finfo(dtype).eps) if shaken else y
+    return linear
+
+
+def mode_of(case):
+    if case.mode == "autocast":
+        stack = contextlib.ExitStack()
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(torch.autocast(case.device, torch.bfloat16 if case.seed % 2 else torch.float16))
+        return stack
+    return {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}.get(case.mode, torch.enable_grad)()
+
+
+@dataclasses.dataclass
+class Run:
+    """One side of a comparison."""
+    arguments: dict
+    outcome: Outcome
+    gradients: Outcome = None
+
+
+def carry_out(case, call, double=False):
+    # In inference mode the arguments are inference tensors or ordinary ones.
+    with torch.inference_mode(case.mode == "inference_mode" and case.seed % 2 == 1):
+        arguments = case.build()
+    if double:
+        arguments = {n: v.detach().requires_grad_(n in case.leaves) if isinstance(v, torch.Tensor) and v.is_floating_point() else v
+                     for n, v in cases.in_double(arguments).items()}
+    with mode_of(case):
+        run = Run(arguments, Outcome(lambda: call(arguments)))
+        out = run.outcome.value
+        if run.outcome.error is None and out.requires_grad:
+            run.gradients = Outcome(lambda: gradients_of(case, arguments, out))
+    return run
+
+
+def gradients_of(case, arguments, out):
+    leaves = [arguments[n] for n in case.leaves if arguments[n].requires_grad]
+    generator = torch.Generator("cpu").manual_seed(case.seed)
+    cotangent = torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out.device, out.dtype)
+    cotangent = laid_out(cotangent, case.cotangent)
+    if case.written:
+        with torch.no_grad():
+            arguments[case.written].add_(1)
+    if case.by_backward:
+        out.backward(cotangent)
+        return [leaf.grad for leaf in leaves]
+    found = list(torch.autograd.grad(out, leaves, cotangent, allow_unused=True, create_graph=case.twice))
+    if case.twice:
+        again = [(g * g.conj()).real.sum() if g.is_complex() else (g * g).sum() for g in found if g is not None and g.requires_grad]
+        if again:
+            found += torch.autograd.grad(sum(again), leaves, allow_unused=True)
+    return [None if g is None else g.detach() for g in found]
+
+
+def facts(value):
+    return (describe(value), value.requires_grad, value._is_view(), value.is_inference() or value._version)
+
+
+def same_bits(mine, theirs):
+    if mine.dtype != theirs.dtype or mine.shape != theirs.shape:
+        return False
+    if mine.is_complex():
+        mine, theirs = torch.view_as_real(mine.resolve_conj()), torch.view_as_real(theirs.resolve_conj())
+    if not mine.is_floating_point():
+        return torch.equal(mine, theirs)
+    equal = (mine == theirs) & ((mine != 0) | (mine.signbit() == theirs.signbit()))
+    return bool((equal | (mine.isnan() & theirs.isnan())).all())
+
+
+def kinds(value):
+    """Which elements are NaN, which infinite and of what sign."""
+    return torch.where(value.isnan(), 2.0, torch.where(value.isinf(), value.sign(), 0.0).double())
+
+
+class Judge(Checks):
+    def judge(self, case):
+        """(the path, None or what is wrong, the ratio of the rms errors or None)"""
+        op = BY_NAME[case.op]
+        before = all_calls()
+        mine = carry_out(case, op)
+        path = "+".join(sorted(key.split("/")[1] for key, count in all_calls().items() if count != before.get(key, 0)))
+        theirs = carry_out(case, op.eager)
+        try:
+            ratio = self.compare(op, case, path, mine, theirs)
+        except AssertionError as error:
+            return path, str(error), None
+        return (path if mine.outcome.error is None else "refused, as by eager"), None, ratio
+
+    def compare(self, op, case, path, mine, theirs):
+        self.assertTrue(path, "the op counted no call")
+        self.same_outcome(mine.outcome, theirs.outcome, "result")
+        self.assertEqual(mine.gradients is None, theirs.gradients is None, "whether there are gradients")
+        if mine.outcome.error is None:
+            self.assertEqual(facts(mine.outcome.value), facts(theirs.outcome.value), "result")
+        if mine.gradients:
+            if path != "reference" and case.written and "modified by an inplace operation" in (mine.gradients.exception or ""):
+                return None  # a kernel's backward may keep what eager's does not
+            self.same_outcome(mine.gradients, theirs.gradients, "gradients")
+        if path == "reference":
+            if "swish" in op.stem:
+                with chains_with(swish=silu_swish):
+                    theirs = carry_out(case, op.eager)
+            self.same_numbers(case, mine, theirs, None)
+            return None
+        if mine.outcome.error is not None:
+            self.same_numbers(case, mine, theirs, None)
+            return None
+        referee = carry_out(case, op.eager, double=True)
+        try:
+            self.same_numbers(case, mine, theirs, referee)
+        except AssertionError:
+            # Where next to nothing but roundings is left, the linear's own result has to be the measure, and what one
+            # rounding more of it would have done.
+            dtype = mine.arguments["input"].dtype
+            with chains_with(linear=linear_in(dtype)):
+                nearer = carry_out(case, op.eager, double=True)
+            with chains_with(linear=linear_in(dtype, shaken=True)):
+                shaken = carry_out(case, op.eager, double=True)
+            self.same_numbers(case, mine, theirs, nearer, shaken)
+        return self.ratio(case, mine, theirs, referee)
+
+    def same_numbers(self, case, mine, theirs, referee, shaken=None):
+        """The result, what was written to, and the gradients; where there is no referee bit for bit, or nearly on a GPU."""
+        if mine.outcome.error is None:
+            self.same_values(mine.outcome.value, theirs.outcome.value, referee and referee.outcome.value, "result",
+                             shaken=shaken and shaken.outcome.value)
+        for name, value in theirs.arguments.items():
+            if isinstance(value, torch.Tensor):
+                self.assertEqual(facts(mine.arguments[name]), facts(value), f"{name} afterwards")
+                if value.is_cuda and name.startswith("running") and (value.dtype != theirs.arguments["input"].dtype or 0 in value.stride()):
+                    continue  # torch 2.11 writes there what is another thing at each run
+                self.same_values(mine.arguments[name].detach(), value.detach(), referee and referee.arguments[name].detach(),
+                                 f"{name} afterwards", shaken=shaken and shaken.arguments[name].detach())
+        if mine.gradients and mine.gradients.error is None:
+            self.same_gradients(case, mine.gradients.value, theirs.gradients.value, referee and referee.gradients,
+                                shaken and shaken.gradients)
+
+    def same_outcome(self, mine, theirs, what):
+        if theirs.error is None and mine.error is None:
+            return
+        if theirs.error is None:
+            self.fail(f"{what}: raised {mine} where eager gives {theirs}")
+        if mine.error is None:
+            self.fail(f"{what}: gives {mine} where eager raises {theirs}")
+        stale = "modified by an inplace operation"
+        if not (stale in theirs.text and stale in mine.text):  # it goes on to name a node of the graph, which is not eager's
+            self.assertEqual((mine.error.__name__, mine.text), (theirs.error.__name__, theirs.text), f"{what}: exception")
+
+    def same_gradients(self, case, mine, theirs, referee, shaken):
+        exact, moved = (r.value if r and r.error is None else [None] * len(mine) for r in (referee, shaken))
+        self.assertEqual(len(mine), len(theirs), "number of gradients")
+        names = list(case.leaves) * 2
+        for name, a, b, c, d in zip(names, mine, theirs, exact, moved):
+            self.assertEqual(a is None, b is None, f"gradient of {name}: whether there is one")
+            if a is not None:
+                self.assertEqual(describe(a), describe(b), f"gradient of {name}")
+                self.same_values(a, b, c, f"gradient of {name}", loose=8, shaken=d)
+
+    def same_values(self, mine, theirs, exact, what, loose=1, shaken=None):
+        if mine.is_meta or same_bits(mine, theirs):
+            return
+        if exact is None or not mine.is_floating_point():
+            (self.assert_same if mine.is_cuda else self.assert_bitwise)(mine, theirs, what)
+            return
+        absolute, relative = (loose * t for t in TOLERANCE[mine.dtype])
+        if torch.allclose(mine, theirs, rtol=relative, atol=absolute, equal_nan=True):
+            return
+        # Where eager's dtype overflows on the way and float64 does not, chance decides what becomes of it.
+        wild = theirs.isfinite() & ((theirs.double() - exact).abs() > 0.05 + 0.5 * exact.abs())
+        sure = (kinds(theirs) == kinds(exact)) & ~wild
+        if not torch.equal(kinds(mine)[sure], kinds(theirs)[sure]):
+            self.fail(f"{what}: NaN or infinite where eager is not, or the reverse: {mine[sure]} and {theirs[sure]}"[:400])
+        finite = sure & theirs.isfinite()
+        off, eagers = ((v.double() - exact)[finite].abs() for v in (mine, theirs))
+        near = torch.isclose(mine[finite], theirs[finite], relative, absolute) | (off <= absolute + relative * exact[finite].abs())
+        if near.all():
+            return
+        allowed = 1.5 * loose * eagers.max()
+        if shaken is not None:
+            allowed = max(allowed, 4 * loose * (shaken - exact)[finite].abs().nan_to_num(0, 0, 0).max())
+        if off.max() > allowed:
+            place = int(off.argmax())
+            self.fail(f"{what}: {mine[finite][place].item()} where float64 has {exact[finite][place].item()}; error {off.max():g}, eager's is {eagers.max():g}")
+
+    def ratio(self, case, mine, theirs, referee):
+        """Of the rms errors, where a kernel ran on ordinary numbers."""
+        if not referee or any(t and t.content != "normal" for t in case.tensors.values()):
+            return None
+        fused, eager, exact = (run.outcome.value for run in (mine, theirs, referee))
+        off, eagers = ((v.double() - exact).square().mean().sqrt().item() for v in (fused, eager))
+        return off / eagers if eagers > 0 and math.isfinite(off / eagers) else None

@@ -1,0 +1,134 @@
+#include "pass_build.h"
+
+#include <ATen/ATen.h>
+
+#include <regex>
+
+#include "../passes/source.h"
+#include "random.h"
+
+namespace tailor::fuzz {
+namespace {
+
+using torch::jit::Module;
+using Kind = Attribute::Kind;
+using Values = Attribute::Values;
+
+bool is_tensor(const Attribute& attribute) {
+  return attribute.kind == Kind::parameter || attribute.kind == Kind::buffer;
+}
+
+// A class with all its slots, their values still to come.
+Module declared(const Class& type) {
+  Module module(type.name);
+  const auto& cls = module.type();
+  for (const Attribute& a : type.attributes) {
+    if (is_tensor(a))
+      cls->addAttribute(a.name, c10::TensorType::get(), a.kind == Kind::parameter, a.kind == Kind::buffer);
+    else if (a.kind == Kind::number)
+      cls->addAttribute(a.name, c10::FloatType::get());
+    else if (a.kind == Kind::integer)
+      cls->addAttribute(a.name, c10::IntType::get());
+    else
+      cls->addAttribute(a.name, c10::BoolType::get());
+  }
+  cls->addAttribute("training", c10::BoolType::get());
+  return module;
+}
+
+// Classes like torch.nn's are the same in every model.
+const Module& part_of(const Class& type) {
+  static auto* parts = new std::map<std::string, Module>;
+  const auto found = parts->find(type.name);
+  if (found != parts->end()) return found->second;
+  Module module = declared(type);
+  test::define(module, type.part, type.file);
+  return parts->emplace(type.name, module).first->second;
+}
+
+// `f = fork(self.part, x)` becomes `f = self.part(x)`, and `torch.wait(f)` `f`.
+std::string without_forks(const std::string& text) {
+  static const std::regex fork("fork\\(([^,]*), "), wait("torch\\.wait\\(([a-z0-9]*)\\)");
+  return std::regex_replace(std::regex_replace(text, fork, "$1("), wait, "$1");
+}
+
+}  // namespace
+
+at::ScalarType scalar_type(Type type) {
+  switch (type) {
+    case Type::float64:
+      return at::kDouble;
+    case Type::float32:
+      return at::kFloat;
+    case Type::bfloat16:
+      return at::kBFloat16;
+    case Type::float16:
+      return at::kHalf;
+  }
+  return at::kDouble;
+}
+
+at::Tensor random_values(std::uint64_t seed, const std::string& name, at::IntArrayRef shape, Values values) {
+  if (values == Values::counter) return at::zeros(shape, at::kLong);
+  at::Tensor result = at::empty(shape, at::kDouble);
+  Random random(mixed(seed, name));
+  double* data = result.mutable_data_ptr<double>();
+  for (std::int64_t i = 0; i < result.numel(); ++i) {
+    if (values == Values::positive)
+      data[i] = 0.5 + 1.5 * random.uniform();
+    else if (values == Values::normal)  // near enough to it
+      data[i] = 2 * (random.uniform() + random.uniform() + random.uniform() - 1.5);
+    else
+      data[i] = 0;
+  }
+  return result;
+}
+
+Compiled::Compiled(const Model& model, const Without& without, bool forks) : model_(model) {
+  for (const ClassPtr& type : model.classes) {
+    Module module = declared(*type);
+    for (const Child& child : type->children) {
+      const Module& prototype = child.type->part.empty() ? prototypes_.at(child.type.get()) : part_of(*child.type);
+      module.type()->addAttribute(child.name, prototype.type());
+    }
+    Source source = source_of(*type, without);
+    if (!forks) source.text = without_forks(source.text);
+    forks_ = forks_ || source.text.find("fork(") != std::string::npos;
+    test::define(module, source.text, type->file);
+    prototypes_.emplace(type.get(), module);
+    for (auto& [chain, places] : source.sites) sites_[chain] = std::move(places);
+  }
+}
+
+Module Compiled::instance(Type type) const { return make(*model_.top, "", type); }
+
+Module Compiled::make(const Class& type, const std::string& path, Type held) const {
+  const Module& prototype = type.part.empty() ? prototypes_.at(&type) : part_of(type);
+  Module module(prototype._ivalue()->compilation_unit(), prototype.type());
+  const auto object = module._ivalue();
+  for (const Attribute& a : type.attributes) {
+    if (a.kind == Kind::number) object->setAttr(a.name, a.number);
+    if (a.kind == Kind::integer) object->setAttr(a.name, static_cast<std::int64_t>(a.number));
+    if (a.kind == Kind::flag) object->setAttr(a.name, a.number != 0);
+    if (!is_tensor(a)) continue;
+    if (!a.alias.empty()) {
+      const at::Tensor original = object->getAttr(a.alias).toTensor();
+      object->setAttr(a.name, a.silent ? original.variable_data() : original.detach());
+      continue;
+    }
+    at::Tensor value = random_values(model_.seed, path + a.name, a.shape, a.values);
+    if (a.values != Values::counter) {
+      if (a.shape.size() == 2) value *= 0.4;  // a weight
+      value = value.to(a.float32 ? at::kFloat : scalar_type(model_.type));
+      if (!a.float32 || held == Type::float64)
+        value = value.to(a.float32 && model_.type == Type::float64 ? at::kFloat : scalar_type(held));
+    }
+    object->setAttr(a.name, value.set_requires_grad(a.gradient));
+  }
+  object->setAttr("training", true);
+  for (const Child& child : type.children)
+    object->setAttr(child.name, make(*child.type, path + child.name + ".", held)._ivalue());
+  return module;
+}
+
+}  // namespace tailor::fuzz

@@ -1,0 +1,40 @@
+// Makes modules of a random model: compiled once, filled with values as often as wanted.
+#pragma once
+#include <torch/csrc/jit/api/module.h>
+
+#include <map>
+
+#include "pass_model.h"
+
+namespace tailor::fuzz {
+
+class Compiled {
+ public:
+  // Without forks their methods are called at once: what is forked, torch's executor runs, and not as it is written.
+  Compiled(const Model& model, const Without& without, bool forks = true);
+
+  // A new instance with the model's values, rounded to its type and then held as `type`.
+  torch::jit::Module instance(Type type) const;
+  torch::jit::Module instance() const { return instance(model_.type); }
+
+  bool forks() const { return forks_; }  // whether anything is forked
+
+  // By chain: the lines of its linear.
+  const std::map<int, std::vector<std::string>>& sites() const { return sites_; }
+
+ private:
+  torch::jit::Module make(const Class& type, const std::string& path, Type held) const;
+
+  const Model& model_;
+  std::map<const Class*, torch::jit::Module> prototypes_;
+  bool forks_ = false;
+  std::map<int, std::vector<std::string>> sites_;
+};
+
+at::ScalarType scalar_type(Type type);
+
+// Random values of a shape that depend on the name only.
+at::Tensor random_values(std::uint64_t seed, const std::string& name, at::IntArrayRef shape,
+                         Attribute::Values values = Attribute::Values::normal);
+
+}  // namespace tailor::fuzz

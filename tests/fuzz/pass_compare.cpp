@@ -1,0 +1,188 @@
+#include "pass_compare.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <sstream>
+
+namespace tailor::fuzz {
+namespace {
+
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+// "The size of tensor a (13) must match the size of tensor b (12)": the smaller first.
+std::string sizes_sorted(std::string text) {
+  std::vector<std::pair<std::size_t, std::size_t>> places;
+  for (auto open = text.find('('); open != std::string::npos; open = text.find('(', open + 1)) {
+    const auto close = text.find(')', open);
+    if (close == std::string::npos) break;
+    const std::string number = text.substr(open + 1, close - open - 1);
+    if (!number.empty() && std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; }))
+      places.emplace_back(open + 1, close - open - 1);
+  }
+  if (places.size() != 2) return text;
+  const std::string one = text.substr(places[0].first, places[0].second);
+  const std::string two = text.substr(places[1].first, places[1].second);
+  if (std::stoll(one) <= std::stoll(two)) return text;
+  text.replace(places[1].first, places[1].second, one);
+  text.replace(places[0].first, places[0].second, two);
+  return text;
+}
+
+// The three differences that README.md names, and that of an autograd node's name.
+bool same_error(const Model& model, const std::string& wanted, const std::string& got) {
+  if (wanted == got) return true;
+  if (contains(wanted, "modified by an inplace operation") && contains(got, "modified by an inplace operation"))
+    return true;
+  if (contains(wanted, "silu") && contains(wanted, "not implemented for")) return true;
+  if (wanted.empty() || got.empty()) return false;
+  if (model.commuted && sizes_sorted(wanted) == sizes_sorted(got)) return true;
+  return model.product_spelled &&
+         (contains(got, "mat1 and mat2") || contains(got, "same dtype") || contains(got, "must be a matrix"));
+}
+
+struct Numbers {
+  std::vector<double> values;
+  double largest = 0;  // of the finite ones
+};
+
+Numbers numbers_of(const at::Tensor& tensor) {
+  Numbers result;
+  const at::Tensor dense = tensor.detach().to(at::kDouble).contiguous();
+  const double* data = dense.const_data_ptr<double>();
+  result.values.assign(data, data + dense.numel());
+  for (const double v : result.values)
+    if (std::isfinite(v)) result.largest = std::max(result.largest, std::abs(v));
+  return result;
+}
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.is_contiguous() && b.is_contiguous() &&
+         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+}
+
+bool same(double a, double b, double room) {
+  return a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= room;
+}
+
+class Comparer {
+ public:
+  explicit Comparer(const Model& model) : type_(scalar_type(model.type)) {}
+
+  // `scale`: of what the values were made, where they may have cancelled.
+  std::string compare(const at::Tensor& wanted, const at::Tensor& got, const at::Tensor* exact, bool strides,
+                      double scale = 0) const {
+    std::ostringstream text;
+    if (wanted.defined() != got.defined())
+      text << (wanted.defined() ? "is missing" : "should not be there");
+    else if (!wanted.defined())
+      return "";
+    else if (wanted.scalar_type() != got.scalar_type())
+      text << "dtype " << got.scalar_type() << " instead of " << wanted.scalar_type();
+    else if (wanted.sizes() != got.sizes())
+      text << "shape " << got.sizes() << " instead of " << wanted.sizes();
+    else if (strides && wanted.strides() != got.strides())
+      text << "strides " << got.strides() << " instead of " << wanted.strides();
+    else if (wanted.requires_grad() != got.requires_grad())
+      text << (got.requires_grad() ? "wants" : "does not want") << " a gradient";
+    else if (same_bits(wanted, got))
+      return "";
+    else if (type_ != at::kDouble && wanted.is_floating_point())
+      return exact ? inexact(wanted, got, *exact, scale) : "";
+    else
+      return sharp(wanted, got, scale);
+    return text.str();
+  }
+
+ private:
+  static std::string sharp(const at::Tensor& wanted, const at::Tensor& got, double scale) {
+    const Numbers a = numbers_of(wanted), b = numbers_of(got);
+    const double precision = wanted.scalar_type() == at::kDouble ? 1e-8 : wanted.is_floating_point() ? 1e-3 : 0;
+    const double room = precision * (1 + std::max(a.largest, scale));
+    for (std::size_t i = 0; i < a.values.size(); ++i)
+      if (!same(a.values[i], b.values[i], room)) return distance(i, a.values[i], b.values[i]);
+    return "";
+  }
+
+  std::string inexact(const at::Tensor& wanted, const at::Tensor& got, const at::Tensor& exact, double scale) const {
+    if (exact.sizes() != wanted.sizes()) return "";
+    const Numbers a = numbers_of(wanted), b = numbers_of(got), e = numbers_of(exact);
+    double error = 0;
+    for (std::size_t i = 0; i < a.values.size(); ++i) {
+      if (!std::isfinite(a.values[i])) return "";  // it has overflowed
+      error = std::max(error, std::abs(a.values[i] - e.values[i]));
+    }
+    if (error > 0.05 * (1 + e.largest)) return "";  // noise: rounding has decided, on both sides
+    const double unit = type_ == at::kFloat ? 0x1p-23 : type_ == at::kHalf ? 0x1p-10 : 0x1p-7;
+    // What cancels, such as the gradient of a vector added right before a norm or a group of nearly equal values, leaves
+    // only the rounding; there eager may have the luck.
+    const double units = type_ == at::kFloat ? 1024 : scale > 0 ? 512 : 64;
+    const double room = 6 * error + units * unit * (1 + std::max(e.largest, scale));
+    for (std::size_t i = 0; i < a.values.size(); ++i)
+      if (!same(e.values[i], b.values[i], room))
+        return distance(i, e.values[i], b.values[i]) + ", eager's error is " + std::to_string(error);
+    return "";
+  }
+
+  static std::string distance(std::size_t i, double wanted, double got) {
+    std::ostringstream text;
+    text.precision(12);
+    text << "element " << i << " is " << got << " instead of " << wanted;
+    return text.str();
+  }
+
+  at::ScalarType type_;
+};
+
+}  // namespace
+
+std::string difference(const Model& model, const Done& plain, const Done& fused, const Done* exact,
+                       const Terms& terms) {
+  const Outcome& wanted = plain.outcome;
+  const Outcome& got = fused.outcome;
+  if (exact && exact->outcome.error != wanted.error) exact = nullptr;
+  const bool refused = wanted.backward && contains(wanted.error, "modified by an inplace operation");
+  const bool excused = refused && terms.refusals_may_go && got.backward && got.error.empty();
+  if (!excused && !same_error(model, wanted.error, got.error))
+    return "raised '" + got.error + "' instead of '" + wanted.error + "'";
+  const bool silu = wanted.error != got.error && contains(wanted.error, "silu");
+  if (silu) return "";
+
+  const Comparer comparer(model);
+  if (wanted.values.size() != got.values.size()) return "another number of results";
+  for (std::size_t i = 0; i < wanted.values.size(); ++i)
+    if (auto text =
+            comparer.compare(wanted.values[i], got.values[i], exact ? &exact->outcome.values[i] : nullptr, true);
+        !text.empty())
+      return "result " + std::to_string(i) + ": " + text;
+  if (auto text = comparer.compare(wanted.input, got.input, exact ? &exact->outcome.input : nullptr, false);
+      !text.empty())
+    return "the input afterwards: " + text;
+
+  const auto theirs = plain.side.state(), mine = fused.side.state();
+  std::vector<Side::State> exactly;
+  if (exact) exactly = exact->side.state();
+  for (std::size_t i = 0; i < theirs.size(); ++i)
+    if (auto text = comparer.compare(theirs[i].value, mine[i].value, exact ? &exactly[i].value : nullptr, false);
+        !text.empty())
+      return theirs[i].name + ": " + text;
+
+  if (!wanted.backward || !wanted.error.empty() || !got.error.empty() || terms.gradients_may_differ) return "";
+  double scale = 0;
+  for (const auto& [name, value] : theirs)
+    if (value.grad().defined()) scale = std::max(scale, numbers_of(value.grad()).largest);
+  const auto gradients = [&](const at::Tensor& w, const at::Tensor& g, const at::Tensor* e) {
+    const at::Tensor e_grad = e ? e->grad() : at::Tensor();
+    return comparer.compare(w.grad(), g.grad(), e_grad.defined() ? &e_grad : nullptr, false, scale);
+  };
+  for (std::size_t i = 0; i < theirs.size(); ++i)
+    if (auto text = gradients(theirs[i].value, mine[i].value, exact ? &exactly[i].value : nullptr); !text.empty())
+      return "gradient of " + theirs[i].name + ": " + text;
+  if (auto text = gradients(wanted.input, got.input, exact ? &exact->outcome.input : nullptr); !text.empty())
+    return "gradient of the input: " + text;
+  return "";
+}
+
+}  // namespace tailor::fuzz

@@ -1,0 +1,23 @@
+// Compares what two sides have done.
+#pragma once
+#include "pass_run.h"
+
+namespace tailor::fuzz {
+
+struct Done {
+  const Side& side;
+  const Outcome& outcome;
+};
+
+struct Terms {
+  bool gradients = true;  // else no call has any
+  // README.md, limits: where a write turns out to go to an operand, the gradient is that of the values used in forward.
+  bool refusals_may_go = false;       // of backward
+  bool gradients_may_differ = false;  // where eager does not notice either
+};
+
+// What the fused side did otherwise than the plain one in this call; empty if nothing. `exact`, where the model's type is
+// not float64: the plain side in float64, from which neither may be further away than the other.
+std::string difference(const Model& model, const Done& plain, const Done& fused, const Done* exact, const Terms& terms);
+
+}  // namespace tailor::fuzz

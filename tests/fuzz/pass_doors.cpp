@@ -1,0 +1,85 @@
+#include "pass_doors.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/jit/serialization/export.h>
+#include <torch/csrc/jit/serialization/import.h>
+#include <torch/csrc/jit/testing/hooks_for_testing.h>
+
+#include <sstream>
+
+#include "passes/pass.h"
+
+namespace tailor::fuzz {
+namespace {
+
+using torch::jit::Module;
+
+// As scripting does: children first.
+void emit(const Module& module) {
+  for (const Module& child : module.children()) emit(child);
+  torch::jit::getEmitHooks().first(module);
+}
+
+}  // namespace
+
+const char* to_string(Door door) {
+  static const char* names[] = {"pass", "fuse", "hook", "executor", "file", "unfuse"};
+  return names[static_cast<int>(door)];
+}
+
+bool automatic(bool on) {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("tailor::auto", "");
+  torch::jit::Stack stack{on};
+  op.callBoxed(stack);
+  return stack.at(0).toBool();
+}
+
+Module saved_and_loaded(const Module& module) {
+  std::stringstream file;
+  module.save(file);
+  return torch::jit::load(file);
+}
+
+Graphs through_pass(const Graphs& plain, std::vector<Site>& sites) {
+  Graphs graphs;
+  for (const auto& [method, graph] : plain) {
+    PassOptions options;
+    options.method = method;
+    graphs[method] = graph->copy();
+    const PassResult result = run_pass(graphs[method], options);
+    graphs[method]->lint();
+    sites.insert(sites.end(), result.sites.begin(), result.sites.end());
+  }
+  return graphs;
+}
+
+Side through(Door door, const Compiled& compiled, const Model& model, Graphs& graphs) {
+  Module module = compiled.instance();
+  switch (door) {
+    case Door::pass:
+      break;
+    case Door::fuse:
+      fuse(module);
+      break;
+    case Door::hook:
+      emit(module);
+      graphs = graphs_of(module, model);
+      return Side(module, &graphs, model.type);
+    case Door::executor:
+      break;
+    case Door::file:
+      fuse(module);
+      module = saved_and_loaded(module);
+      graphs = graphs_of(module, model);
+      return Side(module, &graphs, model.type);
+    case Door::unfuse:
+      fuse(module);
+      unfuse(module);
+      TORCH_CHECK(!needs_tailor(module), "unfuse has left an op of Tailor's behind");
+      graphs = graphs_of(module, model);
+      return Side(module, &graphs, model.type);
+  }
+  return Side(module, nullptr, model.type);
+}
+
+}  // namespace tailor::fuzz

@@ -1,0 +1,28 @@
+// The ways to a fused module, as far as they can be gone from C++.
+#pragma once
+#include "pass_run.h"
+#include "tailor/tailor.h"
+
+namespace tailor::fuzz {
+
+enum class Door {
+  pass,      // run_pass on the graphs, run as they are written
+  fuse,      // tailor::fuse, run by torch's executor
+  hook,      // the emit hook, which scripting calls
+  executor,  // nobody asks: the executor's pre-pass, without gradients
+  file,      // tailor::fuse, saved and loaded
+  unfuse     // fused and taken back
+};
+const char* to_string(Door door);
+
+// Runs the pass on copies of the graphs.
+Graphs through_pass(const Graphs& plain, std::vector<Site>& sites);
+
+// The fused side of a door, from a class that is not fused yet; it is afterwards. `graphs` holds what the side refers to.
+Side through(Door door, const Compiled& compiled, const Model& model, Graphs& graphs);
+
+torch::jit::Module saved_and_loaded(const torch::jit::Module& module);
+
+bool automatic(bool on);  // tailor::auto
+
+}  // namespace tailor::fuzz

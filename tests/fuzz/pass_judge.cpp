@@ -1,0 +1,240 @@
+#include "pass_judge.h"
+
+#include <algorithm>
+#include <regex>
+
+#include "pass_compare.h"
+#include "pass_doors.h"
+#include "passes/graph.h"
+#include "passes/pass.h"
+#include "random.h"
+
+namespace tailor::fuzz {
+namespace {
+
+std::string of_call(const Model& model, std::size_t i) {
+  const Call& call = model.calls[i];
+  return std::string(" call ") + std::to_string(i) + " (" + call.method + ", " + to_string(call.input) + ", " +
+         (call.training ? "training" : "eval") + (call.gradients ? ", gradients" : "") + "): ";
+}
+
+// Makes the calls on both sides, one after the other; what differs first.
+std::string follow(const Model& model, const Without& without, Side& plain, Side& fused, Side* exact,
+                   const Terms& terms, Tally& tally) {
+  for (std::size_t i = 0; i < model.calls.size(); ++i) {
+    Call call = model.calls[i];
+    if (without.contains(call.number)) continue;
+    call.gradients = call.gradients && terms.gradients;
+    const bool before = automatic(false);  // the executor runs what is forked, also of the plain side
+    const Outcome wanted = plain.call(model, call);
+    std::optional<Outcome> exactly;
+    if (exact) exactly = exact->call(model, call);
+    automatic(before);
+    const Outcome got = fused.call(model, call);
+    ++tally.numbers["calls"];
+    if (!wanted.error.empty()) ++tally.numbers["calls that raise"];
+    if (wanted.backward && wanted.error.empty()) ++tally.numbers["calls with gradients"];
+    const Done exact_done{exact ? *exact : plain, exactly ? *exactly : wanted};
+    const std::string text = difference(model, {plain, wanted}, {fused, got}, exact ? &exact_done : nullptr, terms);
+    if (!text.empty()) return of_call(model, i) + text;
+  }
+  return "";
+}
+
+class Judge {
+ public:
+  Judge(const Model& model, const Without& without, Tally& tally)
+      : model_(model), without_(without), tally_(tally), compiled_(model, without) {
+    plain_graphs_ = graphs_of(compiled_.instance(), model);
+  }
+
+  Verdict run() {
+    ++tally_.numbers["models"];
+    ++tally_.numbers[std::string("models in ") + to_string(model_.type)];
+    Verdict verdict = by_pass();
+    if (verdict.kind == Kind::none) verdict = by_door();
+    return verdict;
+  }
+
+ private:
+  Verdict by_pass() {
+    std::vector<Site> sites;
+    const Graphs graphs = through_pass(plain_graphs_, sites);
+    Side fused(compiled_.instance(), &graphs, model_.type);
+    const std::string text = compare(fused, terms_);
+    const std::string missed = note_chains(sites, !text.empty());
+    if (!text.empty() && !is_torchs(false, terms_)) return {Kind::wrong, std::string("door pass,") + text};
+    if (!missed.empty()) return {Kind::missed, missed};
+    return {};
+  }
+
+  std::string compare(Side& fused, const Terms& terms) {
+    return compare(Side(compiled_.instance(), &plain_graphs_, model_.type), fused, terms);
+  }
+  std::string compare(Side plain, Side& fused, const Terms& terms) {
+    if (model_.type == Type::float64) return follow(model_, without_, plain, fused, nullptr, terms, tally_);
+    Side exact(compiled_.instance(Type::float64), &plain_graphs_, Type::float64);
+    return follow(model_, without_, plain, fused, &exact, terms, tally_);
+  }
+
+  // The pass is cheap to run and to compare; the other doors are for some models.
+  Verdict by_door() {
+    const double draw = Random(mixed(model_.seed, "door")).uniform();
+    if (draw > 0.28) return {};
+    const Door door = draw < 0.04   ? Door::fuse
+                      : draw < 0.08 ? Door::executor
+                      : draw < 0.11 ? Door::file
+                      : draw < 0.20 ? Door::hook
+                                    : Door::unfuse;
+    ++tally_.numbers[std::string("door ") + to_string(door)];
+    const bool by_executor = door == Door::fuse || door == Door::executor;
+    Terms terms = terms_;
+    terms.gradients = door != Door::executor;
+    // A file is compiled, and torch then drops a write to what nobody reads any more, in graphs with calls inlined.
+    terms.refusals_may_go = terms.refusals_may_go || door == Door::file;
+    // And what shares a storage shares no version counter any more.
+    terms.gradients_may_differ = terms.gradients_may_differ || (door == Door::file && model_.writes_between);
+    Graphs graphs, loaded_graphs;
+    std::optional<Side> plain;
+    if (door == Door::file) {  // a file forgets which tensors share a version counter: both sides come from one
+      const torch::jit::Module loaded = saved_and_loaded(compiled_.instance());
+      loaded_graphs = graphs_of(loaded, model_);
+      plain.emplace(loaded, &loaded_graphs, model_.type);
+    }
+    Side fused = through(door, compiled_, model_, graphs);
+    const std::string text = plain ? compare(std::move(*plain), fused, terms) : compare(fused, terms);
+    if (text.empty()) return {};
+    if (is_torchs(by_executor, terms)) return {};
+    return {Kind::wrong, std::string("door ") + to_string(door) + "," + text};
+  }
+
+  // Whether torch does otherwise than the graph says, without us: in its executor, or where something is forked, which is
+  // the executor's as well.
+  bool is_torchs(bool by_executor, const Terms& terms) {
+    const bool before = automatic(false);
+    bool differs = false;
+    if (compiled_.forks()) {
+      const Compiled direct(model_, without_, /*forks=*/false);
+      const Graphs graphs = graphs_of(direct.instance(), model_);
+      Side side(direct.instance(), &graphs, model_.type);
+      differs = plain_differs(side, terms);
+    }
+    if (by_executor && !differs) {
+      const Compiled again(model_, without_);
+      Side side(again.instance(), nullptr, model_.type);
+      differs = plain_differs(side, terms);
+    }
+    automatic(before);
+    if (differs) ++tally_.numbers["differences of torch's own executor"];
+    return differs;
+  }
+
+  bool plain_differs(Side& side, const Terms& terms) {
+    Tally ignored;
+    Side plain(compiled_.instance(), &plain_graphs_, model_.type);
+    return !follow(model_, without_, plain, side, nullptr, terms, ignored).empty();
+  }
+
+  // Whether a graph that is called has something of one of these lines.
+  bool is_run(const std::vector<std::string>& places) {
+    for (const auto& [method, graph] : plain_graphs_)
+      if (has_line(*graph, places)) return true;
+    return false;
+  }
+  static bool has_line(torch::jit::Graph& graph, const std::vector<std::string>& places) {
+    bool found = false;
+    for_each_block(graph.block(), [&](torch::jit::Block* block) {
+      for (torch::jit::Node* node : block->nodes()) {
+        found = found || std::find(places.begin(), places.end(), source_line(node)) != places.end();
+        if (const auto forked = forked_graph(node)) found = found || has_line(*forked, places);
+      }
+    });
+    return found;
+  }
+
+  // What became of the chains. Returns the first that should have been fused and was not.
+  std::string note_chains(const std::vector<Site>& sites, bool wrong) {
+    std::string first_missed;
+    for (const auto& [number, places] : compiled_.sites()) {
+      const Chain& chain = model_.chains[static_cast<std::size_t>(number)];
+      bool found = false, all_fused = true;
+      std::string reason;
+      for (const Site& site : sites) {
+        if (std::find(places.begin(), places.end(), site.source) == places.end()) continue;
+        found = true;
+        if (site.fused && site.rule == chain.rule) continue;
+        all_fused = false;
+        reason = site.fused ? "it was fused as " + site.rule : site.reason;
+      }
+      if (!found && !is_run(places)) continue;  // in a method or a block that nobody calls
+      if (!found) reason = "it is no site of the report";
+      all_fused = all_fused && found;
+      const bool missed = !all_fused && chain.fate == Fate::fuses;
+      const auto note = [&](Count& count) {
+        ++count.planted;
+        ++(all_fused ? count.fused : count.refused);
+        count.wrong += wrong && all_fused;
+        count.missed += missed;
+      };
+      note(tally_.by_rule[chain.rule]);
+      if (chain.disturbed.empty()) note(tally_.by_disturbance["nothing"]);
+      for (const auto& what : chain.disturbed) note(tally_.by_disturbance[what]);
+      if (!all_fused) note(tally_.by_reason[plain_words(reason)]);
+      if (missed && first_missed.empty()) first_missed = chain.rule + " in " + places.front() + ": " + reason;
+    }
+    return first_missed;
+  }
+
+  const Model& model_;
+  const Without& without_;
+  Tally& tally_;
+  const Terms terms_{true, model_.writes_between, model_.silent_writes};
+  Compiled compiled_;
+  Graphs plain_graphs_;
+};
+
+void add_counts(std::map<std::string, Count>& to, const std::map<std::string, Count>& from) {
+  for (const auto& [key, count] : from) {
+    Count& sum = to[key];
+    sum.planted += count.planted;
+    sum.fused += count.fused;
+    sum.refused += count.refused;
+    sum.wrong += count.wrong;
+    sum.missed += count.missed;
+  }
+}
+
+}  // namespace
+
+void Tally::add(const Tally& other) {
+  add_counts(by_rule, other.by_rule);
+  add_counts(by_disturbance, other.by_disturbance);
+  add_counts(by_reason, other.by_reason);
+  for (const auto& [key, number] : other.numbers) numbers[key] += number;
+}
+
+std::string plain_words(const std::string& reason) {
+  static const std::regex quoted("`[^`]*`( in [a-z]+\\.py:[0-9]+)?"), line(" in [a-z]+\\.py:[0-9]+");
+  return std::regex_replace(std::regex_replace(reason, quoted, "…"), line, "");
+}
+
+const char* to_string(Kind kind) {
+  static const char* names[] = {"none", "wrong", "missed", "invalid", "crashed"};
+  return names[static_cast<int>(kind)];
+}
+
+Verdict judge(const Model& model, const Without& without, Tally& tally) {
+  std::optional<Judge> judge;
+  try {
+    judge.emplace(model, without, tally);
+  } catch (const std::exception& error) {  // the model does not compile
+    return {Kind::invalid, error.what()};
+  }
+  try {
+    return judge->run();
+  } catch (const std::exception& error) {
+    return {Kind::wrong, std::string("raised outside of a call: ") + error.what()};
+  }
+}
+
+}  // namespace tailor::fuzz

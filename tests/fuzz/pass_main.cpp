@@ -1,0 +1,124 @@
+// Differential fuzzing of the pass: random TorchScript models with planted chains, unfused and fused.
+//
+//   fuzz_pass --count 100000 --seconds 360        as many as fit
+//   fuzz_pass --seed 1 --model 4711               one model again; --show prints it, --minimise what fails in it
+//   fuzz_pass --seed 1 --model 4711 --without 3,8 what the minimiser has left of it
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <sstream>
+#include <string>
+
+#include "pass_generate.h"
+#include "pass_minimise.h"
+#include "pass_report.h"
+#include "pass_workers.h"
+#include "program.h"
+
+namespace tailor::fuzz {
+namespace {
+
+struct Options {
+  Plan plan;
+  std::int64_t model = -1;
+  Without without;
+  bool show = false, minimise = false;
+  std::string json, command;
+};
+
+Options options_of(int count, char** words) {
+  const Arguments arguments(count, words, {{"jobs", "2"}, {"failures", "10"}, {"model", "-1"}, {"without", ""}},
+                            {"show", "minimise"});
+  Options options;
+  options.plan.count = arguments.count();
+  options.plan.seed = arguments.seed();
+  options.plan.seconds = arguments.seconds();
+  options.plan.jobs = static_cast<int>(std::max<std::int64_t>(1, arguments.number("jobs")));
+  options.plan.most_failures = static_cast<std::size_t>(std::max<std::int64_t>(1, arguments.number("failures")));
+  options.model = arguments.number("model");
+  std::istringstream numbers(arguments.text("without"));
+  for (int n = 0; numbers >> n; numbers.ignore()) options.without.insert(n);
+  options.show = arguments.has("show");
+  options.minimise = arguments.has("minimise");
+  options.json = arguments.json();
+  options.command = arguments.command();
+  return options;
+}
+
+class Silence final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override {}
+};
+
+// What every process needs: made here once, before the first fork. Backward and forked calls start threads, which do not
+// survive that.
+void warm_up() {
+  static Silence silence;
+  c10::WarningUtils::set_warning_handler(&silence);
+  at::set_num_threads(1);
+  for (int i = 0, done = 0; done < 3; ++i) {
+    Model model = generate(seed_of(0, i));
+    if (description_of(model, {}).find("fork(") != std::string::npos) continue;
+    for (Call& call : model.calls) call.gradients = false;
+    Tally ignored;
+    judge(model, {}, ignored);
+    ++done;
+  }
+}
+
+void explain(const Options& options, const Failure& failure) {
+  const Model model = generate(seed_of(options.plan.seed, failure.model));
+  const Without without = minimised(model, failure.verdict);
+  const Verdict left = judge_apart(model, without);
+  std::cout << "\n"
+            << to_string(failure.verdict.kind) << ", model " << failure.model << ": " << left.text << "\n"
+            << description_of(model, without) << "# again: fuzz_pass --seed " << options.plan.seed << " --model "
+            << failure.model;
+  std::string separator = " --without ";
+  for (const int n : without) {
+    std::cout << separator << n;
+    separator = ",";
+  }
+  std::cout << std::endl;
+}
+
+int run_one(const Options& options) {
+  const Model model = generate(seed_of(options.plan.seed, options.model));
+  if (options.show) std::cout << description_of(model, options.without);
+  Tally tally;
+  if (options.minimise) {
+    const Verdict verdict = judge_apart(model, options.without);
+    if (verdict.kind != Kind::none) explain(options, {options.model, verdict});
+    return verdict.kind == Kind::none ? 0 : 1;
+  }
+  const Verdict verdict = judge(model, options.without, tally);
+  if (options.show) print_tables(std::cout, tally);
+  std::cout << to_string(verdict.kind) << (verdict.text.empty() ? "" : ": ") << verdict.text << "\n";
+  return verdict.kind == Kind::none ? 0 : 1;
+}
+
+int run(Options options) {
+  options.plan.progress = ::isatty(2) != 0;
+  const Result result = run_all(options.plan);
+  print_tables(std::cout, result.tally);
+  const auto models = result.tally.numbers.count("models") ? result.tally.numbers.at("models") : 0;
+  std::cout << models << " models in " << result.seconds << " s on " << options.plan.jobs << " processes, "
+            << result.failures.size() << " failures" << std::endl;
+  for (const Failure& failure : result.failures)
+    std::cout << to_string(failure.verdict.kind) << ", model " << failure.model << ": " << failure.verdict.text << "\n";
+  constexpr std::size_t most_explained = 3;  // the others are often the same
+  for (std::size_t i = 0; i < result.failures.size() && i < most_explained; ++i) explain(options, result.failures[i]);
+  return finish(record_of(options.command, result), options.json);
+}
+
+}  // namespace
+}  // namespace tailor::fuzz
+
+int main(int argc, char** argv) {
+  using namespace tailor::fuzz;
+  const Options options = options_of(argc, argv);
+  warm_up();
+  return options.model >= 0 ? run_one(options) : run(options);
+}

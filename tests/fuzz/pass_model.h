@@ -1,0 +1,113 @@
+// A random model as data: its classes with their TorchScript, what the generator knows about the chains in it, and the calls
+// to make. What the minimiser may take out has a number.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace tailor::fuzz {
+
+// A line of a method and what is indented under it, or, without a line, a group.
+struct Piece {
+  std::string line;         // ends with ':' where it has a body
+  std::vector<Piece> body;  //
+  int number = 0;           // of what can be dropped; 0: it cannot
+  std::string instead;      // the line that then takes its place
+  int flat = 0;             // of what can lose its header: the body of its first inner piece stays
+  int chain = -1;           // whose linear stands in this line
+};
+
+Piece line(std::string text, int number = 0);
+Piece under(std::string header, std::vector<Piece> body);
+
+struct Attribute {
+  enum class Kind { parameter, buffer, number, integer, flag };
+  enum class Values { normal, positive, counter, zero };
+  std::string name;
+  Kind kind = Kind::parameter;
+  std::vector<std::int64_t> shape;
+  Values values = Values::normal;
+  bool gradient = false;
+  bool float32 = false;  // whatever the model's dtype
+  std::string alias;     // of the attribute whose storage this is a view of
+  bool silent = false;   // such a view that shares no version counter
+  double number = 0;
+};
+
+struct Class;
+using ClassPtr = std::shared_ptr<const Class>;
+
+struct Child {
+  std::string name;
+  ClassPtr type;
+};
+
+struct Class {
+  std::string name;
+  std::string file;  // in reports and errors
+  std::vector<Attribute> attributes;
+  std::vector<Child> children;
+  std::vector<Piece> methods;
+  std::string part;  // of torch.nn's kind: the key under which the compiled class is kept, and its text
+};
+
+enum class Fate { fuses, either, stays };  // of a chain, as the generator knows it
+const char* to_string(Fate fate);
+
+struct Chain {
+  std::string rule;
+  Fate fate = Fate::fuses;
+  std::vector<std::string> disturbed;  // by what
+};
+
+struct Sizes {
+  std::int64_t in, out, groups;
+};
+
+enum class Input { plain, row, none, wide, flat, cube, strided, other_dtype, integers };
+const char* to_string(Input input);
+
+struct Call {
+  int number;
+  std::string method;
+  Input input;
+  std::int64_t rows;
+  bool training;
+  bool gradients;
+};
+
+enum class Type { float64, float32, bfloat16, float16 };
+const char* to_string(Type type);
+
+struct Model {
+  std::uint64_t seed = 0;
+  Type type = Type::float64;
+  Sizes sizes{};
+  ClassPtr top;
+  std::vector<ClassPtr> classes;  // of the model itself, children first
+  std::vector<Chain> chains;
+  std::vector<Call> calls;
+  bool product_spelled = false;  // x @ w.t() or addmm: an error may carry linear's text
+  bool commuted = false;         // an error may name two sizes in the other order
+  bool writes_between = false;   // the gradient may be that of the values used in forward, where eager refuses
+  bool silent_writes = false;    // and that of the values that were written, without a refusal
+  bool assigns_operands = false;
+  int numbers = 0;  // the highest in use
+};
+
+using Without = std::set<int>;  // numbers that are dropped or flattened
+
+struct Source {
+  std::string text;
+  std::map<int, std::vector<std::string>> sites;  // of a chain: "net.py:3"
+};
+
+Source source_of(const Class& type, const Without& without);
+
+// The whole model for a person to read: classes, attributes that the text names, calls.
+std::string description_of(const Model& model, const Without& without);
+
+}  // namespace tailor::fuzz

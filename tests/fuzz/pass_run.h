@@ -1,0 +1,54 @@
+// Runs calls of a model on one side, unfused or fused.
+#pragma once
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
+
+#include <map>
+
+#include "pass_build.h"
+
+namespace tailor::fuzz {
+
+using Graphs = std::map<std::string, std::shared_ptr<torch::jit::Graph>>;  // by method
+
+// The graphs of the methods that calls name, their calls inlined.
+Graphs graphs_of(const torch::jit::Module& module, const Model& model);
+
+// What a call came to.
+struct Outcome {
+  std::vector<at::Tensor> values;
+  std::string error;      // one line
+  bool backward = false;  // whether backward was reached; an error is then its
+  at::Tensor input;       // afterwards
+};
+
+// A module and what runs its methods: graphs as they are written, by the interpreter, or torch's executor.
+class Side {
+ public:
+  Side(torch::jit::Module module, const Graphs* graphs, Type type);
+
+  Outcome call(const Model& model, const Call& call);
+
+  struct State {
+    std::string name;
+    at::Tensor value;
+  };
+  std::vector<State> state() const;
+
+ private:
+  struct Slot {
+    c10::ivalue::Object* object;
+    std::size_t index;
+    std::string name;
+  };
+  void collect(const torch::jit::Module& module, const std::string& path);
+  at::Tensor input_of(const Model& model, const Call& call) const;
+
+  torch::jit::Module module_;
+  Type type_;
+  bool by_executor_;
+  std::map<std::string, torch::jit::Code> codes_;
+  std::vector<Slot> tensors_, modes_;
+};
+
+}  // namespace tailor::fuzz

@@ -1,0 +1,153 @@
+#include "pass_spell.h"
+
+#include <algorithm>
+
+#include "pass_parts.h"
+#include "pass_speller.h"
+
+namespace tailor::fuzz {
+namespace {
+
+const std::vector<Rule>& rules() {
+  static const std::vector<Rule> all = {
+      {"linear_mul_batch_norm", {Step::mul, Step::batch_norm}},
+      {"linear_sigmoid_mul_add", {Step::sigmoid, Step::mul, Step::residual}},
+      {"linear_add_swish_group_norm", {Step::add, Step::swish, Step::group_norm}},
+      {"linear_swish_add_group_norm", {Step::swish, Step::add, Step::group_norm}},
+      {"linear_batch_norm_add_div_swish", {Step::batch_norm, Step::add, Step::div, Step::swish}},
+      {"linear_group_norm_swish_mul_swish", {Step::group_norm, Step::swish, Step::mul, Step::swish}}};
+  return all;
+}
+
+}  // namespace
+
+void disturb(Chain& chain, Fate fate, const std::string& what) {
+  chain.fate = std::max(chain.fate, fate);
+  chain.disturbed.push_back(what);
+}
+
+Planted spell(Scope& scope, const std::string& input, std::int64_t in, const std::string& other_input,
+              std::int64_t other_in, bool twisted) {
+  return Speller(scope, input, in, other_input, other_in).write(twisted);
+}
+
+Speller::Speller(Scope& scope, std::string input, std::int64_t in, std::string other_input, std::int64_t other_in)
+    : s_(scope), r_(scope.random), in_(in), other_input_(std::move(other_input)), other_in_(other_in) {
+  out_.input = std::move(input);
+}
+
+Planted Speller::write(bool twisted) {
+  const Rule& rule = r_.of(rules());
+  out_.chain = static_cast<int>(s_.model.chains.size());
+  s_.model.chains.push_back({rule.name, Fate::fuses, {}});
+  is_residual_ = rule.steps.front() == Step::sigmoid;
+  const std::size_t twist = twisted ? r_.below(rule.steps.size()) : rule.steps.size();
+  name_ = s_.fresh("y");
+  linear();
+  for (std::size_t i = 0; i < rule.steps.size(); ++i) {
+    if (is_residual_ && i == 0) keep_residual();
+    const bool before = i == twist && r_.chance(0.4);
+    if (before) twist_before();
+    step(rule.steps[i], i == twist && !before);
+    if (i + 1 < rule.steps.size() && r_.chance(0.5)) bind();
+  }
+  if (!bound_) {
+    name_ = s_.fresh("r");
+    emit(name_ + " = " + value_);
+    value_ = name_;
+  }
+  out_.result = value_;
+  return std::move(out_);
+}
+
+void Speller::emit(std::string line) {
+  Gap gap{bound_ ? value_ : "", before_bias_, after_norm_, out_.operands.size()};
+  out_.statements.push_back({std::move(line), site_pending_, std::move(gap)});
+  site_pending_ = false;
+  bias_apart_ = false;
+}
+
+void Speller::bind() {
+  if (bound_) return;
+  const std::string name = is_residual_ || r_.chance(0.5) ? s_.fresh("y") : name_;
+  const std::string line = name + " = " + value_;
+  value_ = name;
+  bound_ = true;
+  emit(line);
+}
+
+void Speller::set(std::string expression) {
+  value_ = std::move(expression);
+  bound_ = false;
+}
+
+std::string Speller::attribute(const char* prefix, std::vector<std::int64_t> shape) {
+  std::string key = prefix;
+  for (const auto size : shape) key += " " + std::to_string(size);
+  auto& others = s_.shared[key];
+  if (!others.empty() && r_.chance(0.15)) return "self." + r_.of(others);
+  others.push_back(s_.tensor(prefix, std::move(shape)));
+  return "self." + others.back();
+}
+
+void Speller::linear() {
+  const std::int64_t out = s_.model.sizes.out;
+  const std::string& x = out_.input;
+  site_pending_ = true;
+  read(x);
+  const bool bias = r_.chance(0.7);
+  if (r_.chance(0.3)) {
+    const std::string child = s_.child("gemm", linear_part(in_, out, bias, r_.chance(0.7)));
+    read("self." + child + ".weight");
+    if (bias) read("self." + child + ".bias");
+    set("self." + child + ".forward(" + x + ")");
+  } else {
+    const std::string w = attribute("w", {out, in_});
+    const std::string b = bias ? attribute("b", {out}) : "";
+    if (r_.chance(0.4)) {
+      read(w);
+      if (bias) read(b);
+      set("torch.linear(" + x + ", " + w + (bias ? ", " + b : r_.text({"", ", None"})) + ")");
+    } else {
+      product(x, w, b);
+    }
+  }
+  if (is_residual_ || r_.chance(0.5)) bind();
+}
+
+void Speller::product(const std::string& x, const std::string& w, const std::string& b) {
+  s_.model.product_spelled = true;
+  read(w);
+  const std::string turned = w + r_.text({".t()", ".t()", ".T", ".mT", ".transpose(0, 1)", ".transpose(1, 0)",
+                                          ".transpose(-1, -2)", ".transpose(-2, -1)"});
+  if (!b.empty() && r_.chance(0.3)) {
+    read(b);
+    const bool scaled = r_.chance(0.04);
+    if (scaled) stays("addmm with alpha or beta");
+    set("torch.addmm(" + b + ", " + x + ", " + turned + (scaled ? r_.text({", beta=2", ", alpha=0.5"}) : "") + ")");
+    return;
+  }
+  set(r_.of<std::string>({"torch.mm(" + x + ", " + turned + ")", "torch.matmul(" + x + ", " + turned + ")",
+                          x + ".matmul(" + turned + ")", "(" + x + " @ " + turned + ")"}));
+  if (b.empty()) return;
+  before_bias_ = true;
+  if (r_.chance(0.3)) bind();
+  bias_apart_ = bound_;
+  before_bias_ = false;
+  read(b);
+  if (r_.chance(0.2))
+    write_in_place("add_", "+", b);
+  else
+    set(r_.chance(0.3) ? "(" + b + " + " + value_ + ")" : "(" + value_ + " + " + b + ")");
+}
+
+// `y` is read twice; its second reader may know it under another name.
+void Speller::keep_residual() {
+  bind();
+  residual_ = value_;
+  if (!r_.chance(0.3)) return;
+  residual_ = s_.fresh("kept");
+  emit(residual_ + " = " + value_);
+}
+
+}  // namespace tailor::fuzz

@@ -1,0 +1,77 @@
+"""docs/trust.md, from the records in docs/trust.d."""
+import json
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+RECORDS = ROOT / "docs" / "trust.d"
+FOUND = RECORDS / "found.md"  # written by hand
+PAGE = ROOT / "docs" / "trust.md"
+
+HEAD = """# Trust
+
+`tools/trust` wrote this page, from the records in `docs/trust.d/` that the programs left behind. Most have a short run among the tests,
+too; `tools/trust --short` makes those alone. What they draw is drawn from a seed, so that a failure can be had again, and it prints the
+smallest case that still fails. That the tests notice faults is in [faults.md](faults.md); what needs a GPU, `tools/gpu-check` runs.
+"""
+
+
+def read_records():
+    return {path.stem: json.loads(path.read_text()) for path in sorted(RECORDS.glob("*.json"))}
+
+
+def write_record(name, record):
+    RECORDS.mkdir(exist_ok=True)
+    (RECORDS / f"{name}.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+
+def duration(seconds):
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{seconds / 3600:.1f} h"
+
+
+def amount(counts):
+    return ", ".join(f"{value:,} {name}" for name, value in counts.items())
+
+
+def value(number):
+    return f"{number:,}" if isinstance(number, int) else f"{number:g}" if isinstance(number, float) else str(number)
+
+
+def table(name, rows):
+    """A dictionary of numbers, or of dictionaries of them."""
+    nested = [row for row in rows.values() if isinstance(row, dict)]
+    columns = list(dict.fromkeys(key for row in nested for key in row)) if len(nested) == len(rows) else []
+    lines = [f"| {name} | {' | '.join(columns)} |" if columns else f"| {name} | |", "|---|" + "---:|" * max(1, len(columns))]
+    for key, row in rows.items():
+        cells = [value(row.get(column, "")) for column in columns] if columns else [value(row)]
+        lines.append(f"| {key} | {' | '.join(cells)} |")
+    return lines
+
+
+def section(record):
+    lines = [f"## {record['title']}", "", record["what"], "", f"`{record['command']}`: {amount(record['counts'])}; "
+             f"{record['failures']:,} failed. {record.get('date', 'No date')}, commit {record.get('commit', 'unknown')}, "
+             f"{record.get('cores', '?')} cores, {duration(record['seconds'])}.", ""]
+    for name, rows in record.get("tables", {}).items():
+        lines += [*table(name, rows), ""]
+    return lines
+
+
+def page(programs):
+    records = read_records()
+    titles = {program.name: program.title for program in programs}
+    names = [*titles, *(name for name in records if name not in titles)]
+    lines = [HEAD, "| | how many | failed | took |", "|---|---|---:|---:|"]
+    for name in names:
+        if name in records:
+            record = records[name]
+            lines.append(f"| {record['title']} | {amount(record['counts'])} | {record['failures']:,} | {duration(record['seconds'])} |")
+        else:
+            lines.append(f"| {titles[name]} | not run | | |")
+    lines += ["", "## Found on the way", "", FOUND.read_text().strip() if FOUND.exists() else "Nothing yet.", ""]
+    for name in names:
+        if name in records:
+            lines += section(records[name])
+    return "\n".join(lines).rstrip() + "\n"

@@ -1,0 +1,153 @@
+"""What tools/trust runs, and how: programs of tests/fuzz, and the tests under gcc's sanitizers."""
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import tempfile
+import time
+
+from fault_suite import has_gpu
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+CORES = os.cpu_count() or 1
+TESTS = ["ops_test", "passes_test", "tools_test", "kernels_test"]  # the GoogleTest programs
+SANITIZERS = {"TSAN_OPTIONS": "history_size=4", "UBSAN_OPTIONS": "print_stacktrace=1"}
+
+
+class Wrong(Exception):
+    """Something that is not a test's failure."""
+
+
+@dataclasses.dataclass
+class Build:
+    folder: pathlib.Path
+
+    def require(self):
+        if not (self.folder / "libtailor.so").exists():
+            raise Wrong(f"no build in {self.folder}: run cmake --workflow --preset test")
+
+    def python(self):
+        cache = (self.folder / "CMakeCache.txt").read_text()
+        named = re.search(r"^TAILOR_TORCH_PYTHON:\w+=(.+)$", cache, re.M)
+        return named[1] if named else str(self.folder / "torch-venv/bin/python")
+
+    def environment(self, more=None):
+        own = {"TAILOR_LIBRARY": str(self.folder / "libtailor.so"), "TAILOR_COMMAND": str(self.folder / "tailor"), "OMP_NUM_THREADS": "1"}
+        return {**os.environ, **own, **(more or {})}
+
+    def sanitized(self, sanitizer, targets):
+        """A build tree beside this one, in which these targets are instrumented."""
+        folder = self.folder / f"sanitize-{sanitizer.split(',')[0]}"
+        if not (folder / "build.ninja").exists():
+            call(["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", f"-DTAILOR_SANITIZE={sanitizer}", "-DTAILOR_CUDA=OFF",
+                  f"-DTAILOR_TORCH_PYTHON={self.python()}"])
+        call(["ninja", "-C", folder, *targets])
+        return folder / "tests"
+
+
+def call(command):
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise Wrong(f"{shlex.join(str(word) for word in command)}\n{done.stdout[-4000:]}")
+
+
+@dataclasses.dataclass
+class Program:
+    """One of tests/fuzz: takes --json FILE, and leaves a record there."""
+    name: str
+    title: str
+    long: str  # its arguments, or in words
+    script: str = ""  # a Python file, or else an executable of that name
+    gpu: bool = False
+
+    def why_not(self, build):
+        if self.gpu and not has_gpu():
+            return "it needs a GPU"
+        return "" if self.script or (build.folder / "tests" / self.name).exists() else "there is no such program in the build"
+
+    def command(self, build):
+        first = [build.python(), "-W", "ignore", ROOT / self.script] if self.script else [build.folder / "tests" / self.name]
+        return [*first, *shlex.split(self.long)]
+
+    def run(self, build, command=None, environment=None):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "record.json"
+            start = time.monotonic()
+            status = subprocess.run([str(w) for w in [*(command or self.command(build)), "--json", file]], cwd=folder,
+                                    stdout=subprocess.DEVNULL, env=build.environment(environment), check=False).returncode
+            if not file.exists():
+                return {"title": self.title, "what": f"It ended with status {status} and left no record.", "command": self.name,
+                        "seconds": round(time.monotonic() - start, 1), "counts": {}, "failures": 1}
+            record = json.loads(file.read_text())
+            record["command"] = record["command"].replace(f"{ROOT}/", "")
+            if status and not record["failures"]:  # a sanitizer found something
+                record["failures"] = 1
+            return record
+
+
+@dataclasses.dataclass
+class ThreadsSanitized(Program):
+    """stress_threads in a build of its own; a race that is planted must be seen first."""
+
+    def why_not(self, build):
+        return ""
+
+    def run(self, build, command=None, environment=None):
+        tests = build.sanitized("thread", ["stress_threads"])
+        planted = subprocess.run([tests / "stress_threads", *"--count 50 --threads 4 --race 1".split()], capture_output=True, text=True,
+                                 env=build.environment(SANITIZERS), check=False)
+        if "ThreadSanitizer: data race" not in planted.stderr:
+            raise Wrong(f"the thread sanitizer does not see a planted race:\n{planted.stderr[-2000:]}")
+        record = super().run(build, [tests / "stress_threads", *shlex.split(self.long)], SANITIZERS)
+        return {**record, "title": self.title, "what": "The same under gcc's thread sanitizer, which looks into Tailor's code and not into torch's, "
+                "with no suppressions. A race that is planted first is seen."}
+
+
+@dataclasses.dataclass
+class TestsSanitized(Program):
+    """The GoogleTest programs, and threads, in a build of its own."""
+
+    def why_not(self, build):
+        return ""
+
+    def run(self, build, command=None, environment=None):
+        tests = build.sanitized("address,undefined", [*TESTS, "stress_threads"])
+        start, counts, failures = time.monotonic(), {"tests": 0}, 0
+        for program in TESTS:
+            done = subprocess.run([tests / program], capture_output=True, text=True, env=build.environment(SANITIZERS), check=False, cwd=tests)
+            passed = re.search(r"\[  PASSED  \] (\d+) test", done.stdout)
+            counts["tests"] += int(passed[1]) if passed else 0
+            if done.returncode:
+                failures += 1
+                print((done.stdout + done.stderr)[-4000:])
+        threads = super().run(build, [tests / "stress_threads", *shlex.split(self.long)], SANITIZERS)
+        counts.update({f"{name}, on 16 threads" if name == "calls" else name: n for name, n in threads["counts"].items() if name != "threads"})
+        return {"title": self.title, "what": "All GoogleTest programs, and threads over shared modules, under gcc's address, leak and "
+                "undefined-behaviour sanitizers.", "command": f"tools/trust --only {self.name}", "seconds": round(time.monotonic() - start, 1),
+                "counts": counts, "failures": failures + threads["failures"]}
+
+
+# In the order of the page.
+KNOWN = [
+    Program("fuzz_pass", "Models through the pass", f"--count 1000000 --jobs {CORES}"),
+    Program("fuzz_ops", "Ops", f"--count 1000000 --jobs {CORES}", "tests/fuzz/ops_fuzz.py"),
+    Program("fuzz_ops_cuda", "Ops on a GPU", f"--device cuda --count 1000000 --jobs {min(4, CORES)}", "tests/fuzz/ops_fuzz.py", gpu=True),
+    Program("fuzz_files", "Mutants of model files", "--count 100000"),
+    Program("fuzz_reader", "The archive reader, guided by coverage", f"--corpus {ROOT}/tests/fuzz/corpus --seconds 3600"),
+    Program("fuzz_writer", "Faults while a file is written", "--count 1000"),
+    Program("stress_threads", "Threads", "--count 100000 --threads 16"),
+    ThreadsSanitized("sanitize_thread", "Threads, sanitized", "--count 20000 --threads 16"),
+    TestsSanitized("sanitize_address", "Tests, sanitized", "--count 2000 --threads 16"),
+    Program("stress_memory", "Memory", "--count 1000000 --rounds 10000"),
+]
+
+
+def programs(build):
+    """Those above, and what else of that name there is in a build."""
+    names = {program.name for program in KNOWN}
+    found = sorted(path.name for pattern in ("fuzz_*", "stress_*") for path in (build.folder / "tests").glob(pattern)
+                   if path.is_file() and os.access(path, os.X_OK) and path.name not in names and "_planted_" not in path.name)
+    return KNOWN + [Program(name, name, "--seconds 600") for name in found]

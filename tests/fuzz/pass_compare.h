@@ -14,6 +14,9 @@ struct Terms {
   // README.md, limits: where a write turns out to go to an operand, the gradient is that of the values used in forward.
   bool refusals_may_go = false;       // of backward
   bool gradients_may_differ = false;  // where eager does not notice either
+  // torch's executor moves writes past what raises, when it gathers what has gradients: what a call that raises had written
+  // before is then another thing than the graph says, and what it computes afterwards too.
+  bool writes_may_move = false;
 };
 
 // What the fused side did otherwise than the plain one in this call; empty if nothing. `exact`, where the model's type is

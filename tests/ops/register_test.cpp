@@ -1,6 +1,6 @@
 // The schemas, which are a promise to saved files: written out once more, so that no change goes unnoticed.
 #include "ops/register.h"
-#include "kernels/chains.h"
+#include "kernels/chains/linear_sigmoid_mul_add.h"
 
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>

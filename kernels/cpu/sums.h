@@ -91,7 +91,7 @@ struct BlockSums {
     store<F>(recent[sum] + at, load<F>(recent[sum] + at) + value);
   }
   void took(int more) {
-    constexpr int most = 32;
+    constexpr int most = 8;
     rows += more;
     if (rows >= most) put_down();
   }

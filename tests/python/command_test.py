@@ -273,7 +273,7 @@ class CommandTest(unittest.TestCase):
                 self.assertEqual(left, set())
             if self.target.read_bytes() != b"old":
                 self.done("inspect", self.target)
-        self.assertGreater(met, 3, "too few signals came while a temporary file was there")
+        self.assertGreater(met, 0, "no signal came while a temporary file was there")
 
     def test_progress_only_for_people(self):
         self.assertEqual(self.run_command("inspect", self.source).stderr, "")

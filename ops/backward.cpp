@@ -52,16 +52,16 @@ std::shared_ptr<TailBackward> TailBackward::prepare(FastCall& call, const at::Te
   for_each_vector(*call.chain, [&](std::size_t i, const Step& reader) {
     if (reader.kind == Step::Kind::add) tensors.vectors[i] = tensors.vectors[i].clone();
   });
-  const bool norm_is_last = call.chain->steps.back().is_norm();
-  if (tensors.norm_bias.defined() && !norm_is_last) tensors.norm_bias = tensors.norm_bias.clone();
+  node->chain_ = call.chain;
+  if (tensors.norm_bias.defined() && node->reads_norm_bias()) tensors.norm_bias = tensors.norm_bias.clone();
 
   static_assert(max_operands == 2);
   const at::Tensor own_bias = call.bias.defined() && call.bias.requires_grad() ? call.bias : at::Tensor();
   node->set_next_edges(torch::autograd::collect_next_edges(y, own_bias, tensors.vectors[0], tensors.vectors[1],
                                                            tensors.norm_weight, tensors.norm_bias));
-  node->chain_ = call.chain;
   node->paths_ = call.paths;
   node->tail_ = call.tail;
+  node->kind_ = y.options();
   node->y_ = Saved(y, false);
   node->bias_ = own_bias;
   for (std::size_t i = 0; i < max_operands; ++i) {
@@ -110,13 +110,35 @@ TailBackward::Inputs TailBackward::unpack() {
   return found;
 }
 
+// `parameter.data = …`, which is what `module.half()` does, and hooks of saved tensors put another tensor in a saved one's
+// place, of which no version tells. What eager makes of that the reference knows.
+bool TailBackward::are_as_saved(const Inputs& found) const {
+  const auto is_like = [&](const at::Tensor& tensor, std::int64_t size) {
+    return tensor.scalar_type() == c10::typeMetaToScalarType(kind_.dtype()) && tensor.device() == kind_.device() &&
+           unusual_tensor(tensor) == nullptr && tensor.numel() == size;
+  };
+  const auto is_row = [&](const at::Tensor& tensor) {
+    const std::int64_t columns = tail_.columns;
+    if (!tensor.defined()) return true;
+    return is_like(tensor, columns) && (columns == 1 || (tensor.size(-1) == columns && tensor.stride(-1) == 1));
+  };
+  if (!is_like(found.y, tail_.rows * tail_.columns) || !found.y.is_contiguous() || !is_aligned(found.y)) return false;
+  const TailTensors& taken = found.tensors;
+  for (std::size_t i = 0; i < max_operands; ++i) {
+    const at::Tensor& vector = taken.vectors[i];
+    if (!(tail_.vectors[i].per_column || !vector.defined() ? is_row(vector) : is_like(vector, 1))) return false;
+  }
+  return is_row(taken.norm_weight) && (!reads_norm_bias() || is_row(taken.norm_bias)) && is_row(taken.running_mean) &&
+         is_row(taken.running_var);
+}
+
 variable_list TailBackward::apply(variable_list&& gradients) {
   const at::Tensor& of_out = gradients.at(0);
   const Inputs found = unpack();
   if (!of_out.defined()) return variable_list(inputs);
   const bool ordinary =
       !c10::GradMode::is_enabled() && unusual_thread() == nullptr && unusual_tensor(of_out) == nullptr;
-  return ordinary ? by_kernel(found, of_out) : by_reference(found, of_out);
+  return ordinary && are_as_saved(found) ? by_kernel(found, of_out) : by_reference(found, of_out);
 }
 
 variable_list TailBackward::by_kernel(const Inputs& found, const at::Tensor& of_out) {
@@ -125,6 +147,7 @@ variable_list TailBackward::by_kernel(const Inputs& found, const at::Tensor& of_
   if (!is_aligned(dense)) dense = dense.clone();
   Tail tail = tail_;
   point_at(tail, found.tensors);
+  if (!reads_norm_bias()) tail.norm.bias = nullptr;
   tail.y = found.y.const_data_ptr();
   tail.norm.saved = saved_statistics();
   variable_list made(inputs);

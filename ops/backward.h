@@ -31,12 +31,16 @@ class TailBackward final : public torch::autograd::Node {
     TailTensors tensors;
   };
   Inputs unpack();  // raises eager's own error where one was written to since
+  bool are_as_saved(const Inputs& inputs) const;
+  // Behind the last norm nothing is left whose derivative would need its result.
+  bool reads_norm_bias() const { return !chain_->steps.back().is_norm(); }
   torch::autograd::variable_list by_kernel(const Inputs& inputs, const at::Tensor& of_out);
   torch::autograd::variable_list by_reference(const Inputs& inputs, const at::Tensor& of_out);
 
   const Chain* chain_ = nullptr;
   DevicePaths* paths_ = nullptr;
   Tail tail_;
+  at::TensorOptions kind_;  // dtype and device of everything
   Saved y_;
   at::Tensor bias_;       // its value is not needed
   at::Tensor norm_bias_;  // our own copy, or its value is not needed

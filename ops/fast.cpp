@@ -7,6 +7,8 @@
 #include <torch/csrc/stable/c/shim.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 #include <vector>
 
 #include "backward.h"
@@ -166,6 +168,16 @@ constexpr Parallel torch_threads{[](std::int64_t count, std::int64_t grain, Para
               "tailor: torch could not run a loop in parallel");
 }};
 
+// By torch's switch, and cuBLAS's own.
+bool tensor_float32_is_allowed() {
+  static const bool overridden = [] {
+    const char* value = std::getenv("NVIDIA_TF32_OVERRIDE");
+    return value != nullptr && std::string_view(value) == "0";
+  }();
+  return !overridden && at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
+                            at::Float32Precision::TF32;
+}
+
 const void* data_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }
 
 }  // namespace
@@ -273,7 +285,9 @@ const char* FastPath::prepare(const StepArguments* arguments, FastCall& call) {
 std::optional<at::Tensor> FastPath::run_whole(FastCall& call) {
   const WholeKernels* whole = call.paths->whole;
   const bool rows_are_dense = call.input.dim() == 2 ? call.input.stride(1) == 1 : call.input.is_contiguous();
-  if (whole == nullptr || call.wants_gradients || !rows_are_dense || call.weight.stride(1) != 1) return std::nullopt;
+  const bool bias_is_dense = !call.bias.defined() || call.tail.columns == 1 || call.bias.stride(0) == 1;
+  if (whole == nullptr || call.wants_gradients || !rows_are_dense || !bias_is_dense || call.weight.stride(1) != 1)
+    return std::nullopt;
   Linear linear;
   linear.x = call.input.const_data_ptr();
   linear.weight = call.weight.const_data_ptr();
@@ -281,8 +295,7 @@ std::optional<at::Tensor> FastPath::run_whole(FastCall& call) {
   linear.inner = call.weight.size(1);
   linear.x_stride = call.input.dim() == 2 ? call.input.stride(0) : linear.inner;
   linear.weight_stride = call.weight.stride(0);
-  linear.tensor_float32 = at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
-                          at::Float32Precision::TF32;
+  linear.tensor_float32 = tensor_float32_is_allowed();
   if (whole->refuses(linear, call.tail) != nullptr) return std::nullopt;
   std::vector<std::int64_t> sizes = call.input.sizes().vec();
   sizes.back() = call.tail.columns;

@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/autocast_mode.h>
+#include <c10/core/GradMode.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -21,11 +22,15 @@ namespace {
 
 using OptionalTensors = c10::List<std::optional<at::Tensor>>;
 
+// For a backward, which raises if there is to be one.
+bool may_not_be_saved(const at::Tensor& t) { return t.is_inference() && c10::GradMode::is_enabled(); }
+
 bool is_plain(const at::Tensor& t) {
   constexpr c10::DispatchKeySet special =
       c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
                            c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize,
                            c10::DispatchKey::NestedTensor, c10::DispatchKey::Negative, c10::DispatchKey::Conjugate});
+  if (may_not_be_saved(t)) return false;
   return t.layout() == at::kStrided && (t.is_cpu() || t.is_cuda()) && !t.is_quantized() &&
          !t.key_set().has_any(special);
 }
@@ -73,7 +78,8 @@ std::optional<at::DimVector> shape_without_work(const at::Tensor& input, const a
     const std::optional<at::Tensor> operand = operands.get(i);
     if (!operand) continue;
     // A 0-dimensional tensor of the CPU goes with any device.
-    const bool fits = is_plain(*operand) && (operand->device() == input.device() || operand->dim() == 0);
+    const bool fits =
+        is_plain(*operand) && (operand->device() == input.device() || (operand->dim() == 0 && operand->is_cpu()));
     if (!fits || !broadcast(shape, operand->sizes())) return std::nullopt;
   }
   return shape;
@@ -125,8 +131,13 @@ std::tuple<at::Tensor, at::Tensor> check(const at::Tensor& input, const at::Tens
     values[i] = operand ? c10::IValue(*operand) : number;
     arguments[i].first = &values[i];
   }
-  const at::NoGradGuard no_grad;
-  const auto run = [&] { return reference(*chain, arguments.data(), Norm::skipped, static_cast<int>(last), spelling); };
+  // With gradients only where those may be what raises.
+  bool with_gradients = may_not_be_saved(input) || may_not_be_saved(weight) || (bias && may_not_be_saved(*bias));
+  for (const c10::IValue& value : values) with_gradients |= value.isTensor() && may_not_be_saved(value.toTensor());
+  const at::AutoGradMode mode(with_gradients);
+  const auto run = [&] {
+    return reference(*chain, arguments.data(), Norm::skipped, static_cast<int>(last), spelling).detach();
+  };
   const auto is_norm = [](const Step& step) { return step.is_norm(); };
   if (std::none_of(chain->steps.begin(), chain->steps.begin() + last + 1, is_norm)) return {input, run()};
   try {

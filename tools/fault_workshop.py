@@ -100,10 +100,11 @@ class Workshop:
 
     def state(self, program):
         """Of what a test program runs, to know whether it has run as it is before."""
-        read = {self.build / "libtailor.so", self.build / "tailor", pathlib.Path(program.command[-1])}
-        if program.is_python:
-            self.add_imports(pathlib.Path(program.command[-1]), read)
-            text = pathlib.Path(program.command[-1]).read_text()
+        files = [path for path in map(pathlib.Path, program.command) if path.is_file()]
+        read = {self.build / "libtailor.so", self.build / "tailor", *files}
+        for file in files[1:] if program.is_python else []:
+            self.add_imports(file, read)
+            text = file.read_text()
             if "README" in text or "cmake" in text:
                 read.update(p for p in self.source.rglob("*") if p.suffix in (".md", ".in", ".cmake") and p.name != "faults.md")
         digest = hashlib.sha256()

@@ -76,8 +76,11 @@ class Program:
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "record.json"
             start = time.monotonic()
-            status = subprocess.run([str(w) for w in [*(command or self.command(build)), "--json", file]], cwd=folder,
-                                    stdout=subprocess.DEVNULL, env=build.environment(environment), check=False).returncode
+            done = subprocess.run([str(w) for w in [*(command or self.command(build)), "--json", file]], cwd=folder, text=True,
+                                  stdout=subprocess.PIPE, env=build.environment(environment), check=False)
+            status = done.returncode
+            if status:
+                print(done.stdout[-8000:])  # what failed, and how to have it again
             if not file.exists():
                 return {"title": self.title, "what": f"It ended with status {status} and left no record.", "command": self.name,
                         "seconds": round(time.monotonic() - start, 1), "counts": {}, "failures": 1}

@@ -42,8 +42,8 @@ template <class Chain, class T, int Rows, class Mean, class Deviation, class Sin
 TAILOR_INLINE auto back_to_norm(const Block<Chain, T>& block, int at, const Values<Compute<T>, Rows>& y,
                                 const Values<Compute<T>, Rows>& v, const Mean& mean, const Deviation& inverse_deviation,
                                 const Values<Compute<T>, Rows>& g, Sink& sink) {
-  const auto normal = map(
-      v, [](auto x, auto m, auto s) { return (x - m) * s; }, mean, inverse_deviation);
+  using F = Compute<T>;
+  const auto normal = normal_values<F>(v, mean, inverse_deviation, all(F(0)));
   const auto normed = map(
       normal, [](auto n, auto w, auto b) { return n * w + b; }, column(block.scale + at), column(block.bias + at));
   Evaluation<Chain, T, Rows> evaluation(block, at, y, normed);

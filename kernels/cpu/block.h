@@ -130,6 +130,30 @@ TAILOR_INLINE Column<F> column(const F* values) {
   return {{load<F>(values)}};
 }
 
+// Eager scales before it subtracts. Which of the two ways overflows, and where infinities meet, shows in what is not finite.
+template <class F, int Rows, class Mean, class Scale, class Bias>
+[[gnu::cold]] Values<F, Rows> normal_by_eager(const Values<F, Rows>& v, const Values<F, Rows>& normal, const Mean& mean,
+                                              const Scale& scale, const Bias& bias) {
+  return map(
+      v,
+      [](auto x, auto usual, auto m, auto s, auto b) {
+        return usual - usual == 0 ? usual : x * s + rounded_value(b - m * s);
+      },
+      normal, mean, scale, bias);
+}
+
+// (v - mean) · scale + bias
+template <class F, int Rows, class Mean, class Scale, class Bias>
+TAILOR_INLINE Values<F, Rows> normal_values(const Values<F, Rows>& v, const Mean& mean, const Scale& scale,
+                                            const Bias& bias) {
+  const Values<F, Rows> normal = map(
+      v, [](auto x, auto m, auto s, auto b) { return (x - m) * s + b; }, mean, scale, bias);
+  Lanes<F> none{};
+  for (int row = 0; row < Rows; ++row) none += normal.at[row][0] * F(0);  // NaN where one of them is not finite
+  if (__builtin_expect(has_nan(none), false)) return normal_by_eager<F>(v, normal, mean, scale, bias);
+  return normal;
+}
+
 // Folds a formula, or a part of it, over the columns of a block from `at` on.
 template <class Chain, class T, int Rows>
 struct Evaluation : Arithmetic<typename MathOf<T>::type> {
@@ -163,22 +187,7 @@ struct Evaluation : Arithmetic<typename MathOf<T>::type> {
   }
   template <class Mean, class Scale>
   TAILOR_INLINE Value normalise(const Value& v, const Mean& mean, const Scale& scale) {
-    const Value normal = map(
-        v, [](auto x, auto m, auto s, auto b) { return (x - m) * s + b; }, mean, scale, column(block.bias + at));
-    Lanes<F> none{};
-    for (int row = 0; row < Rows; ++row) none += normal.at[row][0] * F(0);  // NaN where one of them is not finite
-    if (__builtin_expect(has_nan(none), false)) return normalise_scaled(v, normal, mean, scale);
-    return normal;
-  }
-  // Eager scales before it subtracts. Which of the two ways overflows, and where infinities meet, shows in what is not finite.
-  template <class Mean, class Scale>
-  [[gnu::cold]] Value normalise_scaled(const Value& v, const Value& normal, const Mean& mean, const Scale& scale) {
-    return map(
-        v,
-        [](auto x, auto usual, auto m, auto s, auto b) {
-          return usual - usual == 0 ? usual : x * s + rounded_value(b - m * s);
-        },
-        normal, mean, scale, column(block.bias + at));
+    return normal_values<F>(v, mean, scale, column(block.bias + at));
   }
 };
 

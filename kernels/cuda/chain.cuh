@@ -109,7 +109,8 @@ inline constexpr int backward_width = elements_in_16_bytes<T> > 4 ? 4 : elements
 template <class Chain>
 const char* refuses(const Tail& tail, bool with_backward) {
   if (tail.columns >= (std::int64_t{1} << 31)) return "it has 2^31 columns or more";
-  if (tail.rows >= (std::int64_t{1} << 31)) return "it has 2^31 rows or more";
+  // A thread counts its rows in an int, and adds its step to them, which is as many rows as all blocks take at a time.
+  if (tail.rows >= (std::int64_t{1} << 30)) return "it has 2^30 rows or more";
   if constexpr (has_group_norm<Chain>) {
     const int width = with_element(tail.element, [](auto element) { return backward_width<decltype(element)>; });
     const std::int64_t group = group_width<Chain>(tail, width);

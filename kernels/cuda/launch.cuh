@@ -7,44 +7,56 @@
 
 namespace tailor::cuda {
 
-// Of the current device. Asked once a device: the driver answers in microseconds, a tail takes a few.
-inline int processors() {
-  static std::atomic<int> known[64];
-  int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess || device < 0 || device >= 64) return 1;
-  int count = known[device].load(std::memory_order_relaxed);
-  if (count == 0) {
-    if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || count < 1) count = 1;
-    known[device].store(count, std::memory_order_relaxed);
+// What is known of each device: asked once, since the driver answers in microseconds and a tail takes a few.
+struct OfDevice {
+  std::atomic<int> known[64]{};  // 0: not asked
+
+  // Of the current device. `ask(device)` gives a positive number.
+  template <class Ask>
+  int get(Ask ask) {
+    int device = 0;
+    if (cudaGetDevice(&device) != cudaSuccess || device < 0 || device >= 64) return ask(device);
+    int value = known[device].load(std::memory_order_relaxed);
+    if (value == 0) {
+      value = ask(device);
+      known[device].store(value, std::memory_order_relaxed);
+    }
+    return value;
   }
-  return count;
+};
+
+inline int processors() {
+  static OfDevice of_device;
+  return of_device.get([](int device) {
+    int count = 0;
+    return cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess && count > 0 ? count
+                                                                                                              : 1;
+  });
 }
 
 // How many blocks of a kernel a processor holds at a time: as many are launched as fit, each then marches far, and reads
 // what belongs to its columns only once.
 template <auto kernel, int threads>
 int resident() {
-  static std::atomic<int> known{0};
-  int blocks = known.load(std::memory_order_relaxed);
-  if (blocks == 0) {
-    if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0) != cudaSuccess || blocks < 1)
-      blocks = 1;
-    known.store(blocks, std::memory_order_relaxed);
-  }
-  return blocks;
+  static OfDevice of_device;
+  return of_device.get([](int) {
+    int blocks = 0;
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0) == cudaSuccess && blocks > 0
+               ? blocks
+               : 1;
+  });
 }
 
 // Whether the code that runs here has wait_for_kernel_before(): it was compiled for Hopper or later.
 template <auto kernel>
 bool waits_by_itself() {
-  static std::atomic<int> known{-1};
-  int waits = known.load(std::memory_order_relaxed);
-  if (waits < 0) {
+  static OfDevice of_device;
+  constexpr int no = 1;
+  constexpr int yes = 2;
+  return of_device.get([](int) {
     cudaFuncAttributes attributes{};
-    waits = cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.ptxVersion >= 90 ? 1 : 0;
-    known.store(waits, std::memory_order_relaxed);
-  }
-  return waits == 1;
+    return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.ptxVersion >= 90 ? yes : no;
+  }) == yes;
 }
 
 template <auto kernel, class... Arguments>

@@ -57,8 +57,11 @@ struct Estimate {
 inline Estimate estimate(const Shape& shape) {
   const double products = 128.0 * 256.0 * 2 * static_cast<double>(shape.inner);
   const double round = products / (shape.element_bytes == 2 ? 6.5e6 : 3.2e6);
-  const std::int64_t tiles = ceiling(shape.rows, 128) * ceiling(shape.columns, 256);
-  const std::int64_t rounds = ceiling(tiles, shape.processors);
+  const std::int64_t columns = ceiling(shape.columns, 256);
+  // Two processors share a tile's columns: an odd number of tiles in a column is one tile more, and a processor may be idle.
+  const std::int64_t rounds =
+      ceiling(ceiling(shape.rows, 2 * 128) * columns, shape.processors < 2 ? 1 : shape.processors / 2);
+  const std::int64_t tiles = ceiling(shape.rows, 128) * columns;
   const double moved = 2.0 * static_cast<double>(shape.rows * shape.columns * shape.element_bytes);
   Estimate estimate;
   estimate.whole = static_cast<double>(rounds) * round;
@@ -71,9 +74,11 @@ inline const char* refuses(const Shape& shape, Wanted wanted) {
   if (wanted == Wanted::never) return "TAILOR_HOPPER=never";
   if (shape.group_width != 0 && !takes_groups_of(shape.group_width))
     return "its groups are not 16, 32 or 64 columns wide";
-  constexpr std::int64_t most = std::int64_t{1} << 31;
-  if (shape.rows >= most || shape.columns >= most || shape.inner >= most) return "it has 2^31 rows or columns or more";
+  constexpr std::int64_t most = std::int64_t{1} << 30;
+  if (shape.rows >= most || shape.columns >= most || shape.inner >= most) return "it has 2^30 rows or columns or more";
   if (wanted == Wanted::always) return nullptr;
+  // There cuBLAS has other kernels, which do not round float32 to TF32 though they may.
+  if (shape.element_bytes == 4 && shape.inner < 128) return "its float32 products are so short that TF32 gains nothing";
   const Estimate time = estimate(shape);
   return time.whole <= time.apart ? nullptr : "it has too few tiles for the processors";
 }

@@ -35,6 +35,20 @@ TEST(HopperPlan, ALastTileMakesARound) {
   EXPECT_EQ(reason({132 * 128 + 1, 256, 8192}), few);
 }
 
+// A cluster has two tiles of rows, whether there are two or not.
+TEST(HopperPlan, TilesComeInPairs) {
+  EXPECT_EQ(reason({256, 16896, 8192}), "") << "66 pairs";
+  for (const Shape& odd :
+       {Shape{128, 32768, 8192}, Shape{1, 33792, 8192}, Shape{384, 11264, 4096}, Shape{1152, 3584, 8192}})
+    EXPECT_EQ(reason(odd), few) << odd.rows << " x " << odd.columns;
+}
+
+TEST(HopperPlan, ShortFloat32) {
+  EXPECT_EQ(reason({32768, 4096, 127, 4}), "its float32 products are so short that TF32 gains nothing");
+  EXPECT_EQ(reason({32768, 4096, 127, 2}), "");
+  EXPECT_EQ(reason({32768, 4096, 128, 4}), "");
+}
+
 TEST(HopperPlan, WidthsOfGroups) {
   for (const int width : {16, 32, 64}) EXPECT_EQ(reason({1024, 8192, 8192, 2, width}), "") << width;
   for (const int width : {1, 8, 24, 128, 256, 8192})
@@ -61,7 +75,7 @@ TEST(HopperPlan, WhatIsWanted) {
   EXPECT_EQ(reason({1, 8, 8}, Wanted::always), "");
   EXPECT_EQ(reason({1024, 8192, 8192}, Wanted::never), "TAILOR_HOPPER=never");
   EXPECT_NE(reason({1, 8, 8, 2, 8}, Wanted::always), "") << "not even then";
-  EXPECT_NE(reason({std::int64_t{1} << 31, 8, 8}, Wanted::always), "");
+  EXPECT_NE(reason({std::int64_t{1} << 30, 8, 8}, Wanted::always), "");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 """Gradients of the ops: gradcheck and gradgradcheck for every subset of requires_grad, and eager's own gradients."""
+import contextlib
 import itertools
 import math
 import warnings
@@ -236,6 +237,34 @@ class AutogradTest(Checks):
             self.assert_same(hooked, plain, f"{op}: saved-tensor hooks")
             again = checkpoint(lambda x: op({**arguments, "input": x}), arguments["input"], use_reentrant=False)
             self.assert_same(torch.autograd.grad(again.square().sum(), leaves), plain, f"{op}: checkpoint")
+
+    def test_parameters_that_are_others_before_backward(self):
+        """`.data = …`, as Module.half() does it, is seen by no version counter."""
+        changes = {"half": lambda v: v.half(), "shorter": lambda v: v[:2].clone()}
+        for op, (what, change) in itertools.product(CHAINS, changes.items()):
+            def run(call):
+                arguments = draw(op)
+                names = [n for n in ("norm_weight", "norm_bias", "scale", "addend") if n in arguments]
+                leaves = [arguments[n].requires_grad_() for n in ("input", "weight", *names)]
+                out = call(arguments)
+                for name in names:
+                    arguments[name].data = change(arguments[name].data)
+                return Outcome(lambda: torch.autograd.grad(out.square().sum(), leaves[:2]))
+            mine, theirs = run(op), run(op.eager)
+            self.assertEqual(mine.error, theirs.error, f"{op} {what}: {mine} instead of {theirs}")
+            if not theirs.error:
+                self.assert_same(mine.value, theirs.value, f"{op} {what}", strides=False)
+
+    def test_hooks_that_lay_out_what_was_saved(self):
+        for op in CHAINS:
+            def run(call, hooks):
+                arguments = draw(op, dtype=torch.float64, training=False)
+                leaves = [arguments[n].requires_grad_() for n in op.tensors(arguments)]
+                with hooks:
+                    out = call(arguments)
+                return torch.autograd.grad(out.square().sum(), leaves)
+            other_way = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t.t().contiguous().t() if t.dim() == 2 else t)
+            self.assert_same(run(op, other_way), run(op.eager, contextlib.nullcontext()), f"{op}", strides=False)
 
     def test_a_third_derivative_is_right_or_refused(self):
         for op in CHAINS:

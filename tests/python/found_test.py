@@ -75,6 +75,25 @@ class FoundByFuzzingTest(Following):
             x = random_inputs(seed, 7, 5)
             self.assert_near([fused(x), fused.bn.running_mean], [eager(x), eager.bn.running_mean], "a weight of rank 3")
 
+    def test_input_made_in_inference_mode(self):
+        """It cannot be saved for backward: the linear raises, before the norm has counted the batch."""
+        class Scaled(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.gemm, self.bn = torch.nn.Linear(5, 12), torch.nn.BatchNorm1d(12)
+                self.scale = torch.nn.Parameter(torch.linspace(-1, 1, 12))
+
+            def forward(self, x):
+                return self.bn(self.gemm(x) * self.scale)
+
+        fused = torch.jit.script(Scaled())
+        self.assertTrue(is_fused(fused))
+        with torch.inference_mode():
+            x = torch.randn(6, 5)
+        with self.assertRaisesRegex(RuntimeError, "Inference tensors cannot be saved for backward"):
+            fused(x)
+        self.assertEqual(fused.bn.num_batches_tracked.item(), 0)
+
 
 if __name__ == "__main__":
     main()

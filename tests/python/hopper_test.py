@@ -84,6 +84,17 @@ class HopperTest(Referee):
             if not op.batch_norm and not op.group_norm:
                 self.forward(op, {**arguments, "input": arguments["input"].view(3, 50, 64)}, f"3-D {dtype}")
 
+    def test_a_bias_with_strides_goes_the_other_way(self):
+        for op, dtype in itertools.product(CHAINS, DTYPES):
+            arguments = sized(op, 150, 320, 64, dtype=dtype)
+            for what, bias in (("every second", torch.randn(640, device="cuda").to(dtype)[::2]),
+                               ("expanded", torch.randn(1, device="cuda").to(dtype).expand(320))):
+                given = {**arguments, "bias": bias}
+                with torch.no_grad():
+                    out = self.assert_calls(op.stem, lambda: op(given), f"{op} {what} {dtype}", "cuda")
+                    dense = op({**arguments, "bias": bias.contiguous()})
+                self.assert_same(out, dense, f"{op} {what} {dtype}", (3e-2, 3e-2))  # a wrong bias is off by 1
+
     def test_integers_bit_for_bit(self):
         """Where the linear is exact, both kernels compute the same tail of the same numbers. A group's sum may be added up in
         another order: there a result may be the next number."""

@@ -239,9 +239,9 @@ class AutogradTest(Checks):
             self.assert_same(torch.autograd.grad(again.square().sum(), leaves), plain, f"{op}: checkpoint")
 
     def test_parameters_that_are_others_before_backward(self):
-        """`.data = …`, as Module.half() does it, is seen by no version counter."""
-        changes = {"half": lambda v: v.half(), "shorter": lambda v: v[:2].clone()}
-        for op, (what, change) in itertools.product(CHAINS, changes.items()):
+        """`.data = …`, as Module.half() does it, is seen by no version counter. Where there are too few, eager on the CPU may
+        read beyond them: here it is an error."""
+        for op, change in itertools.product([op for op in CHAINS if "norm_weight" in op.arguments], (torch.Tensor.half, lambda v: v[:2].clone())):
             def run(call):
                 arguments = draw(op)
                 names = [n for n in ("norm_weight", "norm_bias", "scale", "addend") if n in arguments]
@@ -251,9 +251,7 @@ class AutogradTest(Checks):
                     arguments[name].data = change(arguments[name].data)
                 return Outcome(lambda: torch.autograd.grad(out.square().sum(), leaves[:2]))
             mine, theirs = run(op), run(op.eager)
-            self.assertEqual(mine.error, theirs.error, f"{op} {what}: {mine} instead of {theirs}")
-            if not theirs.error:
-                self.assert_same(mine.value, theirs.value, f"{op} {what}", strides=False)
+            self.assertEqual(mine.error, theirs.error or RuntimeError, f"{op} {change}: {mine} instead of {theirs}")
 
     def test_hooks_that_lay_out_what_was_saved(self):
         for op in CHAINS:

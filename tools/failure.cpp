@@ -1,6 +1,7 @@
 #include "failure.h"
 
 #include <cerrno>
+#include <iostream>
 #include <system_error>
 
 namespace tailor::tool {
@@ -24,10 +25,7 @@ std::size_t character_at(const std::string& text, std::size_t at) {
   return code < smallest[length] || code > 0x10ffff || surrogate || turns_text ? 0 : length;
 }
 
-}  // namespace
-
-std::string printable(const std::string& text) {
-  constexpr std::size_t longest = 400;
+std::string printable(const std::string& text, std::size_t longest) {
   constexpr char digits[] = "0123456789abcdef";
   std::string result;
   for (std::size_t at = 0; at < text.size();) {
@@ -42,6 +40,17 @@ std::string printable(const std::string& text) {
   }
   return result;
 }
+
+}  // namespace
+
+int tell(const Failure& failure) {
+  std::cerr << "tailor: " << whole(failure.what()) << '\n';
+  return static_cast<int>(failure.exit);
+}
+
+std::string printable(const std::string& text) { return printable(text, 400); }
+
+std::string whole(const std::string& text) { return printable(text, std::string::npos); }
 
 std::string system_error() { return std::generic_category().message(errno); }
 

@@ -1,9 +1,13 @@
 #include "commands.h"
 
+#include <unistd.h>
+
+#include <exception>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <vector>
 
 #include "draw.h"
 #include "failure.h"
@@ -23,8 +27,27 @@ void require_outputs(const Request& request) {
   }
 }
 
+// What a library throws while it is loaded cannot be caught: dlopen is C. A second copy of Tailor's own library throws.
+std::string library_now;
+
+[[noreturn]] void end_with_library() {
+  std::string why = "it ended this process";
+  try {
+    if (const auto thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::exception& error) {
+    why = one_line(error);
+  } catch (...) {
+  }
+  _exit(tell(Failure(Exit::unreadable, library_now + ": cannot be loaded as a library: " + why)));
+}
+
 void load_libraries(const Request& request) {
-  for (const std::string& library : request.libraries) load_library(library);
+  const auto before = std::set_terminate(end_with_library);
+  for (const std::string& library : request.libraries) {
+    library_now = library;
+    load_library(library);
+  }
+  std::set_terminate(before);
 }
 
 Advance watch(Progress& progress, const std::string& what) {
@@ -34,8 +57,8 @@ Advance watch(Progress& progress, const std::string& what) {
 // A file's records that are not a module's are lost by rewriting it. Said, because nobody would expect it.
 void warn_of_losses(const ModelFile& file, const Request& request) {
   for (const std::string& record : file.foreign_records()) {
-    std::cerr << "tailor: " << request.input << ": note: record '" << printable(record)
-              << "' is no part of a module and is not in " << request.output << '\n';
+    std::cerr << "tailor: " << whole(request.input) << ": note: record '" << printable(record)
+              << "' is no part of a module and is not in " << whole(request.output) << '\n';
   }
 }
 
@@ -73,7 +96,15 @@ void check_input_file(const std::string& path) {
   const Archive archive = check_archive(FileBytes(path), path);
   Limits limits;
   limits.memory += 3 * archive.size();
-  if (const auto wrong = trial([&] { read_inputs(path); }, limits)) {
+  const auto read = [&] {
+    try {
+      read_inputs(path);
+    } catch (const std::invalid_argument& error) {
+      const std::string what = error.what(), begin = path + ": ";  // which comes before it below
+      throw std::runtime_error(what.starts_with(begin) ? what.substr(begin.size()) : what);
+    }
+  };
+  if (const auto wrong = trial(read, limits)) {
     throw Failure(Exit::unreadable, path + ": cannot be loaded: " + *wrong);
   }
 }
@@ -113,19 +144,20 @@ torch::jit::Module load(const ModelFile& file, const Request& request, Place pla
 // And what every command ends with: all is on the disk, what is left is renaming.
 void commit(std::ostream& out, std::initializer_list<StagedFile*> files) {
   flush(out);
+  std::vector<StagedFile*> wanted;
   for (StagedFile* file : files)
-    if (file) file->commit();
+    if (file) wanted.push_back(file);
+  commit(wanted);
 }
 
 // The model comes last, for where it is there the rest must be.
 void write(const torch::jit::Module& module, const ModelFile& file, const Request& request, Progress& progress,
-           std::ostream& out, std::initializer_list<StagedFile*> others) {
+           std::ostream& out, StagedFile* report, StagedFile* drawing) {
   progress.show("writing " + request.output);
   StagedFile output(request.output);
   save(module, file.extra_files(), request.place, output);
   progress.clear();
-  commit(out, others);
-  output.commit();
+  commit(out, {report, drawing, &output});
   warn_of_losses(file, request);
 }
 
@@ -157,7 +189,7 @@ void fuse(const Request& request, std::ostream& out) {
   original.reset();
   specimens.clear();
 
-  write(module, file, request, progress, out, {report_file.get(), drawing.get()});
+  write(module, file, request, progress, out, report_file.get(), drawing.get());
 }
 
 void inspect(const Request& request, std::ostream& out) {
@@ -168,7 +200,7 @@ void inspect(const Request& request, std::ostream& out) {
   const Report report = tailor::inspect(module, Options{request.rules});
   progress.clear();
   out << site_table(report, "would fuse") << '\n' << tensor_table(module) << '\n';
-  out << request.input << (needs_tailor(module) ? " needs Tailor to be loaded\n" : " loads without Tailor\n");
+  out << whole(request.input) << (needs_tailor(module) ? " needs Tailor to be loaded\n" : " loads without Tailor\n");
 
   const auto report_file = staged(request.report, report.json() + "\n");
   const auto drawing = staged(request.svg, request.svg.empty() ? "" : draw(module, nullptr));
@@ -184,9 +216,9 @@ void unfuse(const Request& request, std::ostream& out) {
     throw Failure(Exit::verification, request.input + ": not written: some of Tailor's ops could not be undone");
   }
   progress.clear();
-  out << request.output << " loads without Tailor\n";
+  out << whole(request.output) << " loads without Tailor\n";
   const auto report_file = staged(request.report, report.json() + "\n");
-  write(module, file, request, progress, out, {report_file.get()});
+  write(module, file, request, progress, out, report_file.get(), nullptr);
 }
 
 }  // namespace tailor::tool

@@ -7,6 +7,7 @@
 
 #include "failure.h"
 #include "inputs.h"
+#include "staged_file.h"
 
 namespace tailor::tool {
 namespace {
@@ -173,9 +174,9 @@ bool takes(const Option& option, Command command) {
   return std::find(option.commands.begin(), option.commands.end(), command) != option.commands.end();
 }
 
-std::string joined(const std::vector<std::string>& names) {
+std::string joined(const std::vector<std::string>& names, const std::string& between = ", ") {
   std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  for (const std::string& name : names) text += (text.empty() ? "" : between) + name;
   return text;
 }
 
@@ -244,6 +245,26 @@ void require_known(const std::string& option, const std::string& rule, const std
   wrong_use(option + ": there is no rule '" + printable(rule) + "'; there are " + joined(rules));
 }
 
+// No file is written over another that this run reads or writes, however both are spelled. IN may be written over: OUT is
+// made of it. What is read from a pipe or a device cannot be lost.
+void check_files(const Request& request) {
+  std::vector<std::string> written;
+  for (const std::string& path : {request.output, request.report, request.svg}) {
+    if (path.empty()) continue;
+    const auto keep = [&](const std::string& read, const char* what) {
+      if (!read.empty() && is_same_file(path, read))
+        wrong_use("'" + whole(path) + "' is " + what + ": give another name");
+    };
+    for (const std::string& other : written)
+      if (is_same_file(path, other)) wrong_use("'" + whole(path) + "' would be written twice");
+    written.push_back(path);
+    if (path != request.output) keep(request.input, "the input");
+    keep(request.input_file, "the file of --input-file");
+    for (const std::string& library : request.libraries) keep(library, "the file of --library");
+    if (is_standard_output(path)) wrong_use("'" + whole(path) + "' is where messages go: give another name");
+  }
+}
+
 // What no single option can say.
 void check(const Request& request, const std::vector<std::string>& rules) {
   for (const std::string& rule : request.rules) require_known("--rule", rule, rules);
@@ -259,13 +280,7 @@ void check(const Request& request, const std::vector<std::string>& rules) {
   if (request.command != Command::inspect && request.output.empty()) {
     wrong_use(std::string(topic_of(request.command).name) + " wants a place to write to: -o OUT");
   }
-  std::set<std::string> written;
-  for (const std::string& path : {request.output, request.report, request.svg}) {
-    if (!path.empty() && !written.insert(path).second) wrong_use("'" + printable(path) + "' would be written twice");
-  }
-  for (const std::string& path : {request.report, request.svg}) {
-    if (path == request.input && !path.empty()) wrong_use("'" + printable(path) + "' is the input: give another name");
-  }
+  check_files(request);
 }
 
 }  // namespace
@@ -274,8 +289,17 @@ Request parse(const std::vector<std::string>& arguments, const std::vector<std::
   Request request;
   if (arguments.empty()) wrong_use("wants to be told what to do; see 'tailor --help'");
   const std::string& word = arguments.front();
-  if (word == "--help" || word == "-h") return request;
+  const auto nothing_after = [&](std::size_t words) {
+    if (arguments.size() > words)
+      wrong_use(joined({arguments.begin(), arguments.begin() + static_cast<std::ptrdiff_t>(words)}, " ") +
+                " wants nothing after it, got '" + printable(arguments[words]) + "'");
+  };
+  if (word == "--help" || word == "-h") {
+    nothing_after(1);
+    return request;
+  }
   if (word == "--version") {
+    nothing_after(1);
     request.command = Command::version;
     return request;
   }
@@ -284,6 +308,7 @@ Request parse(const std::vector<std::string>& arguments, const std::vector<std::
     const Topic* topic = find_topic(arguments[1]);
     if (topic == nullptr)
       wrong_use("there is no help on '" + printable(arguments[1]) + "'; there is on fuse, inspect, unfuse");
+    nothing_after(2);
     request.topic = topic->command;
     return request;
   }

@@ -4,6 +4,7 @@ import os
 import pathlib
 import random
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
+import warnings
 
 import torch
 
@@ -139,6 +141,70 @@ class CommandTest(unittest.TestCase):
         self.refused(2, "fuse", self.source, "-o", self.target, "--rule", "nothing", says=BATCH_NORM)
         self.refused(2, "fuse", self.source, "-o", self.target, "--input=float32[3,", says="--input")
 
+    def test_writes_over_nothing_that_it_reads(self):
+        (self.folder / "link").symlink_to("model.pt")
+        inputs, kept = self.folder / "x.pt", dict(leaves=("link", "model.pt", "x.pt"))
+        torch.save(torch.randn(models.B, models.K), inputs)
+        other = str(self.folder) + "/./"
+        self.refused(2, "inspect", self.source, "--report", other + "model.pt", says="is the input", **kept)
+        self.refused(2, "inspect", self.folder / "link", "--report", self.source, says="is the input", **kept)
+        self.refused(2, "fuse", self.source, "-o", self.target, "--input-file", inputs, "--svg", inputs, says="--input-file", **kept)
+        self.refused(2, "fuse", self.source, "-o", self.target, "--report", other + "fused.pt", says="written twice", **kept)
+        self.assertEqual(self.source.read_bytes(), self.model)
+        self.done("fuse", self.source, "-o", other + "model.pt")  # in place, all the same
+
+    def test_writes_over_nothing_that_is_open(self):
+        printed = self.folder / "printed"
+        for words in (("--report", "/dev/stdout"), ("--svg", "/proc/self/fd/1"), ("--report", printed)):
+            with open(printed, "w") as file:
+                result = subprocess.run([COMMAND, "inspect", self.source, *words], stdout=file, stderr=subprocess.PIPE, text=True)
+            self.assertEqual((result.returncode, printed.read_text()), (2, ""), result)
+            self.assertIn("is where messages go", result.stderr)
+        self.refused(6, "inspect", self.source, "--report", "/dev/stdout", says="stands for an open file", leaves=("model.pt", "printed"))
+
+    def test_names_that_a_terminal_would_obey(self):
+        name = self.folder / "a\nb\x1b[31m.pt"
+        self.refused(3, "inspect", name, says=r"a\x0ab\x1b[31m.pt: cannot open: No such file")
+        self.refused(6, "fuse", self.source, "-o", name / "out.pt", says=r"a\x0ab\x1b[31m.pt/out.pt: cannot be written")
+        self.refused(2, "fuse", self.source, "-o", self.target, "--report", self.target, says="written twice")
+        name.write_bytes(self.model)
+        self.assertIn(r"a\x0ab\x1b[31m.pt loads without Tailor", self.done("inspect", name))
+        self.done("fuse", self.source, "-o", self.target)
+        self.assertIn(r"a\x0ab\x1b[31m.pt loads without Tailor", self.done("unfuse", self.target, "-o", name))
+        long = self.folder / "/".join(["x" * 200] * 4)
+        self.refused(3, "inspect", long, says=f"{long}: cannot open", leaves=(name.name, "fused.pt", "model.pt"))
+
+    def test_input_file_of_something_else(self):
+        inputs = self.folder / "x.pt"
+        torch.save({"a": torch.ones(2)}, inputs)
+        result = self.refused(3, "fuse", self.source, "-o", self.target, "--input-file", inputs, says="holds a GenericDict",
+                              leaves=("model.pt", "x.pt"))
+        self.assertEqual(result.stderr.count("x.pt"), 1)
+
+    def test_closed_standard_streams(self):
+        for descriptor, status in ((0, 0), (1, 6), (2, 0)):
+            for words in (["inspect"], ["fuse", "-o", self.target]):
+                result = self.run_command(words[0], self.source, *words[1:], preexec_fn=lambda: os.close(descriptor))
+                self.assertEqual(result.returncode, status, result)
+                self.assertEqual(self.target.exists(), words[0] == "fuse" and status == 0)
+                self.target.unlink(missing_ok=True)
+
+    def test_torch_warns_of_nothing(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            net = models.build(NET)
+            net.register_buffer("sparse", torch.eye(3).to_sparse_csr())
+            net.register_buffer("complex", torch.zeros(2, dtype=torch.complex32))
+            torch.jit.script(net).save(self.source)
+        self.done("inspect", self.source)
+        self.done("fuse", self.source, "-o", self.target)
+
+    def test_library_that_is_tailor_once_more(self):
+        copy = self.folder / "copy.so"
+        shutil.copyfile(library(), copy)
+        self.refused(3, "inspect", self.source, "--library", copy, says="copy.so: cannot be loaded as a library: ", leaves=("copy.so", "model.pt"))
+        self.done("inspect", self.source, "--library", library())  # which is loaded already
+
     def test_expectation_not_met(self):
         report = self.folder / "report.json"
         result = self.refused(5, "fuse", self.source, "-o", self.target, f"--expect={BATCH_NORM}=2", "--report", report,
@@ -153,6 +219,8 @@ class CommandTest(unittest.TestCase):
         self.assertIn("tailor fuse IN -o OUT", self.done("--help"))
         self.assertIn("--expect NAME=COUNT", self.done("help", "fuse"))
         self.assertRegex(self.done("--version"), r"tailor \d+\.\d+\.\d+")
+        self.refused(2, "help", "fuse", "more", says="'more'")
+        self.refused(2, "--version", "more", says="'more'")
 
     def test_unreadable_input(self):
         other = self.folder / "other"
@@ -274,6 +342,30 @@ class CommandTest(unittest.TestCase):
             if self.target.read_bytes() != b"old":
                 self.done("inspect", self.target)
         self.assertGreater(met, 0, "no signal came while a temporary file was there")
+
+    def test_signal_to_the_first_process(self):
+        """As in a container: the kernel spares it what it does not handle itself."""
+        if subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True).returncode:
+            self.skipTest("cannot begin a namespace of processes here")
+        start = time.monotonic()
+        self.done("fuse", self.source, "-o", self.target)
+        whole = time.monotonic() - start
+        for when in (0.4, 0.6, 0.8):
+            self.target.unlink(missing_ok=True)
+            process = subprocess.Popen(["unshare", "--pid", "--fork", COMMAND, "fuse", self.source, "-o", self.target], stdout=subprocess.DEVNULL)
+            time.sleep(when * whole)
+            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            for child in children:
+                os.kill(int(child), signal.SIGTERM)
+            try:
+                status = process.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                for child in children:
+                    os.kill(int(child), signal.SIGKILL)
+                process.wait()
+                raise
+            self.assertIn(status, (0, 128 + signal.SIGTERM))
+            self.assertEqual(sorted(os.listdir(self.folder)), ["model.pt"] if status else ["fused.pt", "model.pt"])
 
     def test_progress_only_for_people(self):
         self.assertEqual(self.run_command("inspect", self.source).stderr, "")

@@ -1,6 +1,7 @@
 #include "tools/options.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "files.h"
 
@@ -89,6 +90,9 @@ TEST(Options, WrongUse) {
   EXPECT_SAYS(refused({}), "tailor --help");
   EXPECT_SAYS(refused({"fold"}), "no command 'fold'; there are fuse, inspect, unfuse");
   EXPECT_SAYS(refused({"help", "me"}), "no help on 'me'");
+  EXPECT_SAYS(refused({"help", "fuse", "me"}), "help fuse wants nothing after it, got 'me'");
+  EXPECT_SAYS(refused({"--help", "me"}), "nothing after it, got 'me'");
+  EXPECT_SAYS(refused({"--version", "me"}), "nothing after it, got 'me'");
   EXPECT_SAYS(refused({"fuse"}), "wants the name of a file; see 'tailor help fuse'");
   EXPECT_SAYS(refused({"fuse", "in.pt"}), "-o OUT");
   EXPECT_SAYS(refused({"unfuse", "in.pt"}), "-o OUT");
@@ -117,6 +121,22 @@ TEST(Options, WrongUse) {
   EXPECT_SAYS(refused({"fuse", "a", "-o", "b", "--report", "b"}), "written twice");
   EXPECT_SAYS(refused({"inspect", "a", "--svg", "a"}), "is the input");
   EXPECT_SAYS(refused({"fuse", "a", "-o", "b", "--device", "cuda"}), "knows only 'cpu'");
+}
+
+TEST(Options, NothingIsWrittenOverWhatIsUsed) {
+  EXPECT_SAYS(refused({"fuse", "a", "-o", "./b", "--report", "b"}), "written twice");
+  EXPECT_SAYS(refused({"fuse", "a", "-o", "b", "--report", "c", "--svg", ".//c"}), "written twice");
+  EXPECT_SAYS(refused({"inspect", "a", "--report", "./a"}), "is the input");
+  EXPECT_SAYS(refused({"unfuse", "a", "-o", "b", "--report", "./a"}), "is the input");
+  EXPECT_SAYS(refused({"fuse", "a", "-o", "./x", "--input-file", "x"}), "'./x' is the file of --input-file");
+  EXPECT_SAYS(refused({"fuse", "a", "-o", "b", "--report", "x", "--input-file", "x"}), "is the file of --input-file");
+  EXPECT_SAYS(refused({"inspect", "a", "--library", "l", "--library", "m", "--svg", "./m"}),
+              "is the file of --library");
+  EXPECT_EQ(parsed({"fuse", "a", "-o", "./a"}).output, "./a");
+  const Folder folder;
+  put(folder / "model.pt", std::string("model"));
+  ASSERT_EQ(symlink("model.pt", (folder / "link").c_str()), 0);
+  EXPECT_SAYS(refused({"inspect", folder / "model.pt", "--report", folder / "link"}), "is the input");
 }
 
 }  // namespace

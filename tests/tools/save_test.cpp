@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -22,8 +25,9 @@
 #include "tools/same_module.h"
 
 namespace {
-std::vector<std::string> calls;  // those to fsync and rename, with what was synced
-}
+std::vector<std::string> calls;      // those to fsync and rename, with what was synced
+std::vector<int> signals_at_rename;  // that arrive after one
+}  // namespace
 
 // Found before the C library's, whose only effect that a test could see is what is left after a power cut.
 extern "C" int fsync(int descriptor) {
@@ -35,7 +39,9 @@ extern "C" int fsync(int descriptor) {
 
 extern "C" int rename(const char* from, const char* to) noexcept {
   calls.emplace_back("rename");
-  return static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+  const auto result = static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+  for (const int each : signals_at_rename) raise(each);
+  return result;
 }
 
 namespace tailor::tool {
@@ -47,7 +53,7 @@ using Names = std::vector<std::string>;
 void save_as(const std::string& path, const torch::jit::Module& module) {
   StagedFile file(path);
   save(module, {{"note.txt", "hello"}}, Place::cpu, file);
-  file.commit();
+  commit({&file});
 }
 
 std::string refused(const std::string& path) {
@@ -56,8 +62,45 @@ std::string refused(const std::string& path) {
   return message;
 }
 
+// What `work` returns as another user, or the failure that ends it. The folder that it works in has to be open to him.
+std::string as_user(uid_t user, const std::vector<gid_t>& groups, const std::function<std::string()>& work) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::string said = "cannot become another user";
+    if (setgroups(groups.size(), groups.data()) == 0 && setgid(user) == 0 && setuid(user) == 0) {
+      try {
+        said = work();
+      } catch (const std::exception& error) {
+        said = error.what();
+      }
+    }
+    _exit(write(ends[1], said.data(), said.size()) < 0 ? 1 : 0);
+  }
+  close(ends[1]);
+  char said[4096];
+  const ssize_t size = read(ends[0], said, sizeof said);
+  close(ends[0]);
+  waitpid(child, nullptr, 0);
+  return std::string(said, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  StagedFile file(path);
+  file.write(text.data(), text.size());
+  file.sync();
+  commit({&file});
+}
+
 class Save : public testing::Test {
  protected:
+  struct stat status_of(const std::string& path) const {
+    struct stat status {};
+    EXPECT_EQ(stat(path.c_str(), &status), 0);
+    return status;
+  }
+
   mode_t mode_of(const std::string& path) const {
     struct stat status {};
     EXPECT_EQ(stat(path.c_str(), &status), 0);
@@ -130,6 +173,97 @@ TEST_F(Save, RefusesAFolderThatIsReadOnly) {
   ASSERT_EQ(chmod((folder / ".").c_str(), 0700), 0);
 }
 
+// rename() would fail on these, and by then another file would be in place.
+TEST_F(Save, RefusesWhatCannotBeReplaced) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root has another user's file";
+  put(path, std::string("old"));
+  ASSERT_EQ(chmod((folder / ".").c_str(), 01777), 0);
+  const auto ask = [&] {
+    require_writable(path);
+    return std::string("writable");
+  };
+  EXPECT_SAYS(as_user(1002, {}, ask), "its folder is sticky");
+  ASSERT_EQ(chown(path.c_str(), 1002, 1002), 0);
+  EXPECT_EQ(as_user(1002, {}, ask), "writable");  // it is his
+  EXPECT_EQ(ask(), "writable");                   // and root may
+
+  put(folder / "other", std::string("other"));
+  if (mount((folder / "other").c_str(), path.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+    GTEST_SKIP() << "cannot mount a file here";
+  }
+  EXPECT_SAYS(refused(path), "mount point");
+  EXPECT_EQ(umount(path.c_str()), 0);
+}
+
+TEST_F(Save, RefusesWhatStandsForAnOpenFile) {
+  put(path, std::string("old"));
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  EXPECT_SAYS(refused("/proc/self/fd/" + std::to_string(descriptor)), "stands for an open file");
+  close(descriptor);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  EXPECT_SAYS(refused("/dev/fd/" + std::to_string(ends[1])), "stands for an open file");
+  fs::create_symlink("/proc/self/fd/" + std::to_string(ends[1]), folder / "link");
+  EXPECT_SAYS(refused(folder / "link"), "stands for an open file");
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST_F(Save, WritesInAFolderThatCannotBeRead) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become a user for whom this counts";
+  ASSERT_EQ(chmod((folder / ".").c_str(), 0333), 0);
+  EXPECT_EQ(as_user(1002, {},
+                    [&] {
+                      write_text(path, "new");
+                      return std::string("written");
+                    }),
+            "written");
+  ASSERT_EQ(chmod((folder / ".").c_str(), 0700), 0);
+  EXPECT_EQ(get(path), data_of("new"));
+}
+
+// Only root may keep the owner; the group keeps who is in it, and who is not gives it no more than it had.
+TEST_F(Save, KeepsTheGroup) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root has another user's file";
+  ASSERT_EQ(chmod((folder / ".").c_str(), 0777), 0);
+  const auto replace = [&](mode_t mode, const std::vector<gid_t>& groups) {
+    put(path, std::string("old"));
+    EXPECT_EQ(chown(path.c_str(), 1001, 1234), 0);
+    EXPECT_EQ(chmod(path.c_str(), mode), 0);
+    EXPECT_EQ(as_user(1002, groups,
+                      [&] {
+                        write_text(path, "new");
+                        return std::string();
+                      }),
+              "");
+    EXPECT_EQ(get(path), data_of("new"));
+    EXPECT_EQ(status_of(path).st_uid, 1002u);
+    EXPECT_EQ(status_of(path).st_gid, groups.empty() ? 1002u : 1234u);
+    return mode_of(path);
+  };
+  EXPECT_EQ(replace(0660, {1234}), 0660u);
+  EXPECT_EQ(replace(04754, {1234}), 0754u);
+  EXPECT_EQ(replace(0660, {}), 0600u);
+  EXPECT_EQ(replace(0664, {}), 0644u);
+  EXPECT_EQ(replace(0604, {}), 0600u);
+}
+
+TEST_F(Save, KnowsAFileByWhateverName) {
+  fs::create_directory(folder / "there");
+  put(path, std::string("old"));
+  fs::create_symlink("model.pt", folder / "link");
+  fs::create_symlink("new.pt", folder / "dangling");
+  fs::create_symlink("round", folder / "round");
+  EXPECT_TRUE(is_same_file(path, folder / "./model.pt"));
+  EXPECT_TRUE(is_same_file(path, folder / "there/../model.pt"));
+  EXPECT_TRUE(is_same_file(path, folder / "link"));
+  EXPECT_TRUE(is_same_file(folder / "new.pt", folder / "there/../new.pt"));
+  EXPECT_TRUE(is_same_file(folder / "new.pt", folder / "dangling"));
+  EXPECT_FALSE(is_same_file(folder / "new.pt", folder / "there/new.pt"));
+  EXPECT_FALSE(is_same_file(folder / "new.pt", path));
+  EXPECT_FALSE(is_same_file(folder / "round", folder / "nowhere/new.pt"));
+}
+
 TEST_F(Save, SyncsTheFileThenItsNewName) {
   calls.clear();
   save_as(path, module);
@@ -185,7 +319,7 @@ TEST_F(Save, NoticesWhatIsReadBackWrong) {
 }
 
 TEST_F(Save, LeavesNothingAfterASignal) {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF}) {
     put(path, std::string("old"));
     const pid_t child = fork();
     if (child == 0) {
@@ -202,6 +336,47 @@ TEST_F(Save, LeavesNothingAfterASignal) {
     EXPECT_EQ(folder.names(), Names{"model.pt"});
     EXPECT_EQ(get(path), data_of("old"));
   }
+}
+
+// The first process of a container, which the kernel spares a signal's usual effect.
+TEST_F(Save, EndsAfterASignalAsTheFirstProcess) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWPID) != 0) _exit(77);
+    const pid_t first = fork();
+    if (first == 0) {
+      std::signal(SIGTERM, SIG_DFL);
+      remove_staged_files_on_signals();
+      StagedFile file(path);
+      raise(SIGTERM);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(first, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "cannot begin a namespace of processes here";
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM);
+  EXPECT_EQ(folder.names(), Names{});
+}
+
+TEST_F(Save, PutsAllFilesInPlaceOrNone) {
+  const pid_t child = fork();
+  if (child == 0) {
+    for (const int signal : {SIGTERM, SIGINT}) std::signal(signal, SIG_DFL);
+    remove_staged_files_on_signals();
+    StagedFile file(path), report(folder / "report.json");
+    signals_at_rename = {SIGTERM, SIGINT};
+    commit({&report, &file});
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(folder.names(), (Names{"model.pt", "report.json"}));
 }
 
 // Between a file's appearance and its entry among those to remove lie microseconds: many files, many signals.
@@ -320,7 +495,7 @@ TEST(SameModule, CopiesNothingThatIsOnlyRepeated) {
   const Folder folder;
   StagedFile file(folder / "model.pt");
   save(large(1), {}, Place::cpu, file);
-  file.commit();
+  commit({&file});
   EXPECT_EQ(differs(large(1), ModelFile(folder / "model.pt").load(Place::cpu)), "the same");
 }
 

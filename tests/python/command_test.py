@@ -176,7 +176,7 @@ class CommandTest(unittest.TestCase):
 
     def test_input_file_of_something_else(self):
         inputs = self.folder / "x.pt"
-        torch.save({"a": torch.ones(2)}, inputs)
+        torch.save({"a": torch.ones(2), "b": torch.ones(2)}, inputs)
         result = self.refused(3, "fuse", self.source, "-o", self.target, "--input-file", inputs, says="holds a GenericDict",
                               leaves=("model.pt", "x.pt"))
         self.assertEqual(result.stderr.count("x.pt"), 1)

@@ -87,10 +87,12 @@ std::optional<c10::IValue> fill(const Origin& origin, const c10::TypePtr& type, 
   return std::nullopt;
 }
 
-// What a run leaves: the output; those inputs that it wrote to; for each input its gradient. Or how it ended.
+// What a run leaves: the output; those inputs that it wrote to; for each input its gradient; the largest value on the
+// way, where the run is a referee. Or how it ended.
 struct Outcome {
   at::Tensor output;
   std::vector<at::Tensor> written, gradients;
+  double largest = 0;
   std::string error;
 };
 
@@ -110,6 +112,10 @@ Outcome run(const std::shared_ptr<Graph>& graph, const Specimen& specimen, const
       if (node->kind() == c10::prim::Constant && node->hasAttribute(c10::attr::value) &&
           node->kindOf(c10::attr::value) == torch::jit::AttributeKind::t)
         node->t_(c10::attr::value, copy_as(node->t(c10::attr::value), floating).toTensor());
+    // What is computed on the way comes out too.
+    for (auto* node : copy->nodes())
+      for (auto* value : node->outputs())
+        if (value->type()->isSubtypeOf(*c10::TensorType::get())) copy->registerOutput(value);
   }
   at::AutoGradMode with_gradients(true);
   torch::jit::Stack stack;
@@ -129,6 +135,8 @@ Outcome run(const std::shared_ptr<Graph>& graph, const Specimen& specimen, const
   // The plain interpreter: no profiling, no passes, so that what runs is the graph that is asked about.
   torch::jit::InterpreterState(torch::jit::Code(copy, specimen.site.rule)).run(stack);
   outcome.output = stack.at(0).toTensor();
+  for (std::size_t i = 1; i < stack.size(); ++i)
+    outcome.largest = std::max(outcome.largest, largest(stack[i].toTensor()));
   // Statistics count as written always: eager's kernels write them without a new version.
   for (std::size_t i = 0; i < values.size(); ++i)
     outcome.written.push_back(
@@ -150,16 +158,21 @@ Outcome run(const std::shared_ptr<Graph>& graph, const Specimen& specimen, const
   outcome.output = outcome.output.detach();  // lets go of the graph and what it saved
   return outcome;
 } catch (const std::exception& error) {
-  return {.output = {}, .written = {}, .gradients = {}, .error = last_line(error.what())};
+  return {.output = {}, .written = {}, .gradients = {}, .largest = 0, .error = last_line(error.what())};
 }
 
+// What was computed on the way says how large an error must be to mean anything: where a norm subtracts a mean, or
+// statistics add up values that cancel, the rounding errors of the larger numbers are left. So this is coarse, and tells
+// an op that drops digits, or goes wrong in this dtype only; a constant that is a little off is for float64 to tell
+// (`check`). `slack` is a factor on what is allowed.
 std::optional<std::string> compare(const Specimen& specimen, const Outcome& fused, const Outcome& eager,
-                                   const Outcome& exact) {
-  if (auto different = difference({"output", fused.output, eager.output, exact.output}, {})) return different;
-  // Gradients are long sums, some of them a single number, whose last digits are luck in eager as in the fused op: one
-  // sample says little about which is better. And terms may cancel: the gradient of a bias before a batch norm is exactly
-  // zero, and what is left of it is noise of the size of its terms. The site's largest gradient stands for that size.
-  Tolerance sums{.times = 4, .ulps = 16};
+                                   const Outcome& exact, double slack = 1) {
+  const Tolerance values{.times = 4 * slack, .ulps = 8 * slack, .largest = exact.largest};
+  if (auto different = difference({"output", fused.output, eager.output, exact.output}, values)) return different;
+  // Gradients are long sums, some of them a single number, and terms may cancel: the gradient of a bias before a batch
+  // norm is exactly zero, and what is left of it is noise of the size of its terms. The site's largest gradient stands for
+  // that size.
+  Tolerance sums{.times = 4 * slack, .ulps = 16 * slack};
   for (const auto& gradient : exact.gradients)
     if (gradient.defined()) sums.largest = std::max(sums.largest, largest(gradient));
   for (std::size_t i = 0; i < specimen.inputs.size(); ++i) {
@@ -168,7 +181,7 @@ std::optional<std::string> compare(const Specimen& specimen, const Outcome& fuse
       return name +
              (eager.written[i].defined() ? " is not written to, as eager does" : " is written to, unlike in eager");
     if (auto different =
-            difference({name + " after the call", fused.written[i], eager.written[i], exact.written[i]}, {.ulps = 4}))
+            difference({name + " after the call", fused.written[i], eager.written[i], exact.written[i]}, values))
       return different;
     if (auto different = difference({.name = "the gradient of " + name,
                                      .fused = fused.gradients[i],
@@ -181,29 +194,40 @@ std::optional<std::string> compare(const Specimen& specimen, const Outcome& fuse
   return std::nullopt;
 }
 
-// One setting of `training`: what verify_site says of a site.
-Verdict check(const Specimen& specimen, const std::vector<c10::IValue>& values, uint64_t seed) {
+// What verify_site says of a site, and whether it may be bad luck.
+struct Judgement : Verdict {
+  bool luck = false;
+};
+
+// One setting of `training`.
+Judgement check(const Specimen& specimen, const std::vector<c10::IValue>& values, uint64_t seed) {
   const auto eager = run(specimen.before, specimen, values, std::nullopt, seed);
   const auto fused = run(specimen.after, specimen, values, std::nullopt, seed);
-  if (!eager.error.empty() && !fused.error.empty()) return {true, "sampled inputs do not fit: " + eager.error};
-  if (!fused.error.empty()) return {false, "raises '" + fused.error + "', eager does not"};
-  if (!eager.error.empty()) return {false, "runs where eager raises '" + eager.error + "'"};
+  if (!eager.error.empty() && !fused.error.empty()) return {{true, "sampled inputs do not fit: " + eager.error}};
+  if (!fused.error.empty()) return {{false, "raises '" + fused.error + "', eager does not"}};
+  if (!eager.error.empty()) return {{false, "runs where eager raises '" + eager.error + "'"}};
   auto exact = run(specimen.before, specimen, values, at::kDouble, seed);
-  if (!exact.error.empty()) {  // no referee, such as where the user's nodes name a dtype: the two check each other
+  if (exact.error.empty()) {
+    // In float64 the two agree in all digits that count, and what was rewritten wrongly shows in any dtype.
+    const auto twin = run(specimen.after, specimen, values, at::kDouble, seed);
+    const bool ran = twin.error.empty();  // not where it names a dtype
+    if (const auto different = ran ? compare(specimen, twin, exact, exact) : std::nullopt)
+      return {{false, *different + ", in float64"}};
+  } else {  // no referee, such as where the user's nodes name a dtype: the two check each other
     exact.written.resize(values.size());
     exact.gradients.resize(values.size());
   }
   const auto different = compare(specimen, fused, eager, exact);
-  return {!different, different.value_or("")};
+  constexpr double luck = 8;  // nobody misses by more for want of it
+  return {{!different, different.value_or("")}, different && !compare(specimen, fused, eager, exact, luck)};
 }
 
-}  // namespace
-
-Verdict verify_site(const Module& original, const Specimen& specimen, uint64_t seed) {
+// One draw of what is sampled.
+Judgement judge(const Module& original, const Specimen& specimen, uint64_t seed) {
   std::vector<std::optional<c10::IValue>> found;
   for (const auto& origin : specimen.inputs) found.push_back(known(original, origin));
   const auto shape = sizes(specimen, found);
-  if (!shape) return {true, "its weight is computed"};
+  if (!shape) return {{true, "its weight is computed"}};
 
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   std::vector<c10::IValue> values;
@@ -211,7 +235,7 @@ Verdict verify_site(const Module& original, const Specimen& specimen, uint64_t s
   for (std::size_t i = 0; i < found.size(); ++i) {
     const auto& origin = specimen.inputs[i];
     if (!found[i]) found[i] = fill(origin, specimen.before->inputs()[i]->type(), *shape, generator);
-    if (!found[i]) return {true, "nothing is known about its operand '" + origin.argument + "'"};
+    if (!found[i]) return {{true, "nothing is known about its operand '" + origin.argument + "'"}};
     values.push_back(*found[i]);
     if (origin.argument == "training" && !origin.constant) training = i;
   }
@@ -220,15 +244,31 @@ Verdict verify_site(const Module& original, const Specimen& specimen, uint64_t s
   std::string why_not;
   for (const bool train : {false, true}) {
     if (training) values[*training] = train;
-    const auto verdict = check(specimen, values, seed);
-    if (!verdict.ok) return {false, verdict.message + (training ? (train ? ", in training" : ", in eval") : "")};
+    auto verdict = check(specimen, values, seed);
+    if (!verdict.ok) {
+      if (training) verdict.message += train ? ", in training" : ", in eval";
+      return verdict;
+    }
     if (verdict.message.empty())
       ran = true;
     else
       why_not = verdict.message;
     if (!training) break;
   }
-  return {true, ran ? "" : why_not};
+  return {{true, ran ? "" : why_not}};
+}
+
+}  // namespace
+
+// One draw's largest error is luck: eager's may be a quarter of what it is in another draw, and the fused op's four times
+// as large. Of a good site one draw in some thousands misses by a little; so what misses by a little is drawn again, and
+// is wrong if it misses each time. A defect misses each time, or by much.
+Verdict verify_site(const Module& original, const Specimen& specimen, uint64_t seed) {
+  constexpr uint64_t draws = 3;
+  Judgement judgement = judge(original, specimen, seed);
+  for (uint64_t draw = 1; judgement.luck && draw < draws; ++draw)
+    judgement = judge(original, specimen, seed + (draw << 32));  // a seed of no other site
+  return judgement;
 }
 
 }  // namespace tailor::tool

@@ -30,18 +30,14 @@ std::uint64_t largest_inflated(std::uint64_t file) { return (std::uint64_t{256} 
 
 // ---- names
 
-// Nothing here is ever unpacked to disk, but what opens this archive next may do so.
+// torch takes nearly any name: the top folder's from the file's, and those of extra files from their keys. Nothing here
+// is ever unpacked to disk, but what opens this archive next may do so.
 void check_name(const std::string& name) {
   const auto bad = [&](const char* why) { throw Damage("it names a record '" + printable(name) + "', " + why); };
-  for (const char c : name) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f || c == '\\') bad("with characters that torch does not write");
-  }
-  const std::string_view path = name.ends_with('/') ? std::string_view(name).substr(0, name.size() - 1) : name;
-  for (std::size_t begin = 0; begin <= path.size();) {
-    const std::size_t end = std::min(path.find('/', begin), path.size());
-    const std::string_view part = path.substr(begin, end - begin);
-    if (part.empty() || part == "." || part == "..") bad("which leads out of the archive");
+  if (name.find('\0') != std::string::npos) bad("of which torch would read only the part before the zero");
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t end = std::min(name.find('/', begin), name.size());
+    if (std::string_view(name).substr(begin, end - begin) == "..") bad("which leads out of a folder it is unpacked to");
     begin = end + 1;
   }
 }
@@ -222,7 +218,9 @@ Archive check(const Bytes& bytes, const Advance& advance) {
   std::uint64_t free = 0, inflated = 0, total = 0;
   for (const Entry& entry : directory.entries) {
     check_name(entry.name);
-    if (!entry.name.starts_with(archive.folder + '/')) throw Damage("its records are not all in one folder");
+    if (archive.folder.empty() || !entry.name.starts_with(archive.folder + '/')) {
+      throw Damage("its records are not all in one folder");
+    }
     // torch finds records without regard to the case of letters.
     if (!names.insert(lower(entry.name)).second) {
       throw Damage("it has two records named '" + printable(entry.name) + "' (the case of letters does not count)");
@@ -239,6 +237,7 @@ Archive check(const Bytes& bytes, const Advance& advance) {
     if (record.name.empty() || record.name.ends_with('/')) {
       if (record.size != 0) refuse(entry.name, "it is a folder and has content");
     } else {
+      archive.places.emplace(record.name, archive.records.size());
       archive.records.push_back(std::move(record));
     }
   }
@@ -262,8 +261,8 @@ std::string kind_of(const Bytes& bytes) {
 }  // namespace
 
 const Record* Archive::find(const std::string& name) const {
-  const auto found = std::find_if(records.begin(), records.end(), [&](const Record& r) { return r.name == name; });
-  return found == records.end() ? nullptr : &*found;
+  const auto found = places.find(name);
+  return found == places.end() ? nullptr : &records[found->second];
 }
 
 std::vector<std::string> Archive::below(const std::string& prefix) const {

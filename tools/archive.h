@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "bytes.h"
@@ -27,6 +28,8 @@ struct Record {
 struct Archive {
   std::string folder;           // the one top folder, which torch names after the file
   std::vector<Record> records;  // in the order of their data
+  std::unordered_map<std::string, std::size_t>
+      places;  // of records by name: a pickle may ask for them millions of times
 
   const Record* find(const std::string& name) const;
   // The names of records in `folder`, such as "extra/", without it.
@@ -46,5 +49,8 @@ std::vector<unsigned char> content(const Bytes& bytes, const Record& record);
 // The same as check_archive for a file that torch::jit::load is to read: says so if it is another kind of torch file, and
 // checks what its pickles say about tensors (pickle.h).
 Archive check_module_archive(const Bytes& bytes, const std::string& path, const Advance& advance = {});
+
+// The same for a file that torch::jit::pickle_load is to read, such as torch.save writes of tensors.
+Archive check_tensor_archive(const Bytes& bytes, const std::string& path);
 
 }  // namespace tailor::tool

@@ -2,15 +2,21 @@
 
 #include <ATen/Functions.h>
 #include <torch/csrc/jit/serialization/pickle.h>
+#include <unistd.h>
 
 #include <array>
 #include <charconv>
 #include <fstream>
+#include <iomanip>
 #include <iterator>
 #include <limits>
+#include <sstream>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
+
+#include "archive.h"
+#include "failure.h"
 
 namespace tailor::tool {
 namespace {
@@ -55,6 +61,17 @@ int64_t parse_size(const std::string& text, std::string_view part) {
   return size;
 }
 
+// A system promises more memory than it has, and ends whoever uses it.
+void require_memory(const std::string& text, const InputText& input, int64_t elements) {
+  const auto pages = static_cast<double>(sysconf(_SC_PHYS_PAGES)), page = static_cast<double>(sysconf(_SC_PAGESIZE));
+  const double bytes = static_cast<double>(elements) * static_cast<double>(c10::elementSize(input.dtype));
+  if (bytes <= pages * page) return;
+  std::ostringstream why;
+  why << std::fixed << std::setprecision(1) << "it has " << bytes / (1 << 30) << " GiB, this machine's memory "
+      << pages * page / (1 << 30);
+  refuse(text, why.str());
+}
+
 }  // namespace
 
 InputText parse_input(const std::string& text) {
@@ -73,24 +90,34 @@ InputText parse_input(const std::string& text) {
     if (__builtin_mul_overflow(elements, input.sizes.back(), &elements) ||
         elements > std::numeric_limits<int64_t>::max() / 8)
       refuse(text, "it has more elements than a tensor can have");
-    if (comma == rest.npos) return input;
+    if (comma == rest.npos) break;
     rest.remove_prefix(comma + 1);
   }
+  require_memory(text, input, elements);
+  return input;
 }
 
-at::Tensor sample(const InputText& input, at::Generator generator) {
+at::Tensor sample(const InputText& input, at::Generator generator) try {
   const auto options = at::TensorOptions().dtype(input.dtype);
   if (input.dtype == at::kBool) return at::randint(0, 2, input.sizes, std::move(generator), options);
   if (at::isIntegralType(input.dtype, /*includeBool=*/false))
     return at::randint(0, 10, input.sizes, std::move(generator), options);
   // Drawn in float32 so that one seed means one input, rounded to its dtype.
   return at::randn(input.sizes, std::move(generator), at::kFloat).to(input.dtype);
+} catch (const c10::Error&) {  // of sizes that were checked: there are as many bytes, but not for this process
+  throw std::invalid_argument("there is no memory for an input of " +
+                              std::to_string(c10::multiply_integers(input.sizes)) + " elements");
 }
 
 std::vector<c10::IValue> read_inputs(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::invalid_argument(path + ": cannot be opened; --input-file takes a file that torch.save wrote");
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  try {
+    check_tensor_archive(MemoryBytes({reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()}), path);
+  } catch (const Failure& failure) {
+    throw std::invalid_argument(failure.what());
+  }
   c10::IValue value;
   try {
     value = torch::jit::pickle_load(bytes);

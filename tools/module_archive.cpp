@@ -6,8 +6,15 @@
 namespace tailor::tool {
 namespace {
 
-// The one thing beside the directory that is held whole. A model's pickle has kilobytes, with its vocabulary megabytes.
-constexpr std::uint64_t largest_pickle = 64 << 20;
+// A pickle is held whole, and checking it takes some 20 times its size. torch stores a module's pickles as they are, so
+// they are no larger than their file, and compresses only those that say where code came from: a compressed one must not
+// be out of all proportion. Beyond the second limit the checker's numbers would overflow.
+constexpr std::uint64_t small_pickle = 16 << 20, largest_pickle = std::uint64_t{2} << 30;
+
+void check_size(const Bytes& bytes, const Record& record) {
+  const bool packed_small = record.deflated && record.size > small_pickle + 4 * bytes.size();
+  if (packed_small || record.size > largest_pickle) throw Damage("it is larger than any that torch writes");
+}
 
 void check_kind(const Archive& archive, const std::string& path) {
   const auto not_a_module = [&](const std::string& what) {
@@ -29,22 +36,29 @@ void check_kind(const Archive& archive, const std::string& path) {
   }
 }
 
-void check_pickles(const Bytes& bytes, const Archive& archive) {
-  for (const Record& record : archive.records) {
-    const bool tensors = record.name == "data.pkl" || record.name == "constants.pkl";
-    const bool debug = record.name.starts_with("code/") && record.name.ends_with(".debug_pkl");
-    if (!tensors && !debug) continue;
-    try {
-      if (record.size > largest_pickle) throw Damage("it is larger than any that torch writes");
-      // The values lie in a folder that is named as the pickle is; source code has none.
-      const std::string folder = record.name.substr(0, record.name.size() - 4) + "/";
-      check_pickle(content(bytes, record), [&](const std::string& key) -> std::optional<std::uint64_t> {
-        const Record* values = tensors ? archive.find(folder + key) : nullptr;
-        return values ? std::optional(values->size) : std::nullopt;
-      });
-    } catch (const Damage& damage) {
-      throw Damage("record '" + printable(record.name) + "': " + damage.what());
+// The values of a pickle's tensors lie in a folder that is named as it is; source code has none.
+void check_one(const Bytes& bytes, const Archive& archive, const Record& record, bool tensors) {
+  try {
+    check_size(bytes, record);
+    const std::string folder = record.name.substr(0, record.name.size() - 4) + "/";
+    check_pickle(content(bytes, record), [&](const std::string& key) -> std::optional<std::uint64_t> {
+      const Record* values = tensors ? archive.find(folder + key) : nullptr;
+      return values ? std::optional(values->size) : std::nullopt;
+    });
+  } catch (const Damage& damage) {
+    throw Damage("record '" + printable(record.name) + "': " + damage.what());
+  }
+}
+
+void check_pickles(const Bytes& bytes, const Archive& archive, const std::string& path, const char* kind) {
+  try {
+    for (const Record& record : archive.records) {
+      const bool tensors = record.name == "data.pkl" || record.name == "constants.pkl";
+      const bool debug = record.name.starts_with("code/") && record.name.ends_with(".debug_pkl");
+      if (tensors || debug) check_one(bytes, archive, record, tensors);
     }
+  } catch (const Damage& damage) {
+    throw Failure(Exit::unreadable, path + ": " + kind + ": " + damage.what() + "; get or save the file again");
   }
 }
 
@@ -53,11 +67,13 @@ void check_pickles(const Bytes& bytes, const Archive& archive) {
 Archive check_module_archive(const Bytes& bytes, const std::string& path, const Advance& advance) {
   Archive archive = check_archive(bytes, path, advance);
   check_kind(archive, path);
-  try {
-    check_pickles(bytes, archive);
-  } catch (const Damage& damage) {
-    throw Failure(Exit::unreadable, path + ": damaged module: " + damage.what() + "; get or save the file again");
-  }
+  check_pickles(bytes, archive, path, "damaged module");
+  return archive;
+}
+
+Archive check_tensor_archive(const Bytes& bytes, const std::string& path) {
+  Archive archive = check_archive(bytes, path);
+  check_pickles(bytes, archive, path, "damaged, or not a file of tensors alone");
   return archive;
 }
 

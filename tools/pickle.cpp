@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <limits>
 #include <string_view>
-#include <vector>
+#include <unordered_map>
 
 #include "failure.h"
 #include "zip_directory.h"
@@ -104,22 +105,28 @@ class Machine {
   }
   void drop_from(std::size_t mark) { stack_.resize(mark); }
   void push_tuple(std::size_t from) {
-    const Value tuple{.kind = Kind::tuple,
-                      .size = static_cast<std::uint32_t>(stack_.size() - from),
-                      .number = static_cast<std::int64_t>(elements_.size())};
-    elements_.insert(elements_.end(), stack_.begin() + static_cast<std::ptrdiff_t>(from), stack_.end());
+    constexpr std::size_t most_dimensions =
+        256;  // and what describes a tensor has fewer parts; of others none is asked
+    const std::size_t size = stack_.size() - from;
+    Value value;
+    if (size <= most_dimensions) {
+      value = {.kind = Kind::tuple,
+               .size = static_cast<std::uint32_t>(size),
+               .number = static_cast<std::int64_t>(elements_.size())};
+      elements_.insert(elements_.end(), stack_.begin() + static_cast<std::ptrdiff_t>(from), stack_.end());
+    }
     drop_from(from);
-    push(tuple);
+    push(value);
   }
   void put(std::uint64_t place) {
     need(1);
     if (place >= pickle_.size()) refuse("its pickle puts a value where torch does not");
-    if (place >= memo_.size()) memo_.resize(place + 1);
-    memo_[place] = stack_.back();
+    memo_.insert_or_assign(place, stack_.back());
   }
   void get(std::uint64_t place) {
-    if (place >= memo_.size() || !memo_[place]) refuse("its pickle asks for a value that it has not put away");
-    push(*memo_[place]);
+    const auto found = memo_.find(place);
+    if (found == memo_.end()) refuse("its pickle asks for a value that it has not put away");
+    push(found->second);
   }
 
   void step(unsigned operation) {
@@ -169,6 +176,12 @@ class Machine {
       case 0x87:
         need(operation - 0x84);
         return push_tuple(stack_.size() - (operation - 0x84));
+      case 'a':  // one value into the list before it, as Python has it
+        need(2);
+        return drop_from(stack_.size() - 1);
+      case 's':  // and one pair
+        need(3);
+        return drop_from(stack_.size() - 2);
       case 'e':  // the values after the mark go into the list before it
         return drop_from(unmark(1));
       case 'u': {  // and pairs into the dictionary
@@ -276,9 +289,9 @@ class Machine {
   const std::span<const unsigned char> pickle_;
   const StorageSize& size_of_;
   std::size_t at_ = 0;
-  std::vector<Value> stack_, elements_;
-  std::vector<std::optional<Value>> memo_;
-  std::vector<std::size_t> marks_;
+  std::deque<Value> stack_, elements_;  // no vectors: those need twice and thrice the room while they grow
+  std::unordered_map<std::uint64_t, Value> memo_;
+  std::deque<std::size_t> marks_;
 };
 
 }  // namespace

@@ -157,6 +157,33 @@ TEST(Pickle, TakesWhatTorchWrites) {
   EXPECT_NO_THROW(check_module_archive(MemoryBytes(data), "model.pt"));
 }
 
+// As Python writes what it knows to have one element.
+TEST(Pickle, TakesSingleElements) {
+  EXPECT_EQ(damage("]" + tensor(counted(0), counted(6), counted(1)) + "a"), "nothing");
+  EXPECT_EQ(damage("}" + word("key") + tensor(counted(0), counted(6), counted(1)) + "s"), "nothing");
+  EXPECT_SAYS(damage("]" + tensor(counted(0), counted(7), counted(1)) + "a"), "beyond its storage");
+  EXPECT_SAYS(damage("Na"), "takes more");
+  EXPECT_SAYS(damage("}Ns"), "takes more");
+}
+
+// Memory: what is put away far apart, and tuples that describe no tensor.
+TEST(Pickle, HoldsOnlyWhatItAsksFor) {
+  EXPECT_EQ(damage("(" + std::string(300, 'N') + "t"), "nothing");
+  const std::string sizes = "(" + std::string(300, 'N') + "t";
+  EXPECT_SAYS(damage(rebuild + tuple(storage(counted(6)) + counted(0) + sizes + sizes + "\x89N"s) + "R"),
+              "without sizes");
+}
+
+TEST(Pickle, MayBeAsLargeAsItsFile) {
+  torch::jit::Module module = example_module();
+  module.register_attribute("floats", c10::ListType::ofFloats(), c10::List<double>());
+  c10::List<double> floats;
+  floats.resize(8'000'000);
+  module.setattr("floats", floats);  // 72 MB
+  const Data data = saved(module);
+  EXPECT_NO_THROW(check_module_archive(MemoryBytes(data), "model.pt"));
+}
+
 class Pickles : public testing::Test {
  protected:
   std::string refused(const Data& data) {

@@ -155,8 +155,8 @@ struct Panel {
 
 std::string counted(std::size_t n, const char* thing) { return std::to_string(n) + " " + thing + (n == 1 ? "" : "s"); }
 
-Panel panel(const torch::jit::Module& module, const std::string& heading) {
-  auto graph = module.get_method("forward").graph()->copy();
+Panel panel(const torch::jit::Module& module, const std::string& method, const std::string& heading) {
+  auto graph = module.get_method(method).graph()->copy();
   torch::jit::Inline(*graph);
   const auto flow = flow_of(graph, most_boxes);
   std::vector<Size> sizes;
@@ -202,29 +202,47 @@ std::string class_name(const torch::jit::Module& module) {
   return type ? type->name() : "module";
 }
 
+// `forward`, or where a module has none, what it has instead.
+std::vector<std::string> drawn_methods(const torch::jit::Module& module) {
+  constexpr std::size_t most_methods = 8;
+  if (module.find_method("forward")) return {"forward"};
+  std::vector<std::string> names;
+  for (const auto& method : module.get_methods())
+    if (!method.name().starts_with("__") && names.size() < most_methods) names.push_back(method.name());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Panel no_methods(const std::string& heading) {
+  const std::string note = "a module without methods";
+  return {written("heading", 0, 17, heading) + written("note", 0, 37, note),
+          {static_cast<double>(std::max(characters(heading) * 3 / 2, characters(note))) * 7.3, 62}};
+}
+
 }  // namespace
 
 std::string draw(const torch::jit::Module& before, const torch::jit::Module* after) {
   constexpr double margin = 28, between = 64;
-  std::vector<Panel> panels{panel(before, class_name(before) + (after ? ", before" : ""))};
-  if (after) panels.push_back(panel(*after, "after"));
+  std::vector<Panel> panels;
+  for (const std::string& method : drawn_methods(before)) {
+    const std::string part = method == "forward" ? "" : "." + method;
+    panels.push_back(panel(before, method, class_name(before) + part + (after ? ", before" : "")));
+    if (after) panels.push_back(panel(*after, method, "after"));
+  }
+  if (panels.empty()) panels.push_back(no_methods(class_name(before)));
 
   double width = margin, height = 0;
+  for (const auto& one : panels) height = std::max(height, one.size.height + 2 * margin);
   std::string body;
   for (const auto& one : panels) {
-    if (width > margin) {
-      body +=
-          "<path d=\"M" + number(width - between / 2) + " " + number(margin) + " V{bottom}\" stroke=\"#e4e7eb\"/>\n";
+    if (width > margin) {  // a line as long as the longest panel
+      body += "<path d=\"M" + number(width - between / 2) + " " + number(margin) + " V" + number(height - margin) +
+              "\" stroke=\"#e4e7eb\"/>\n";
     }
     body += "<g transform=\"translate(" + number(width) + " " + number(margin) + ")\">\n" + one.svg + "</g>\n";
     width += one.size.width + between;
-    height = std::max(height, one.size.height);
   }
   width += margin - between;
-  height += 2 * margin;
-  // The line between two panels is as long as the longer of them.
-  if (const auto place = body.find("{bottom}"); after && place != body.npos)
-    body.replace(place, 8, number(height - margin));
   return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + number(width) + "\" height=\"" + number(height) +
          "\" viewBox=\"0 0 " + number(width) + " " + number(height) + "\">\n" + style +
          "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n" + body + "</svg>\n";

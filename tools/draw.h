@@ -1,4 +1,5 @@
-// A picture of `forward`: its dataflow as SVG, before and after fusing side by side.
+// A picture of `forward`, or of the other methods where there is none: their dataflow as SVG, before and after fusing
+// side by side.
 #pragma once
 #include <torch/csrc/jit/api/module.h>
 

@@ -163,6 +163,138 @@ class FilesTest(unittest.TestCase):
                 self.assertEqual(done.stderr, f"tailor: {path}: cannot be loaded: it was fused by another version of Tailor: {says}\n")
 
 
+class Transposed(torch.nn.Module):
+    def forward(self, x):
+        x[:, 0] = 1
+        return x.T
+
+
+class Wrapped(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+
+class Recurrent(Wrapped):
+    def forward(self, x):
+        return self.inner(x)[0]
+
+
+class Attention(Wrapped):
+    def forward(self, x):
+        return self.inner(x, x, x)[0]
+
+
+class Exported(torch.nn.Module):
+    """Without `forward`."""
+
+    def __init__(self):
+        super().__init__()
+        self.gemm = torch.nn.Linear(4, 4)
+
+    @torch.jit.export
+    def encode(self, x):
+        return self.gemm(x)
+
+    @torch.jit.export
+    def decode(self, x):
+        return x.relu()
+
+
+class GoodFilesTest(unittest.TestCase):
+    """What torch writes and reads, the command reads too."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def tailor(self, *words):
+        return subprocess.run([COMMAND, *words], capture_output=True, text=True)
+
+    def accepted(self, *words):
+        done = self.tailor(*words)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done)
+        return done.stdout
+
+    def test_modules_for_which_torch_makes_up_ops(self):
+        """Nodes of no line: torch writes that they come from the characters 0 to 1 of an empty text."""
+        linear = torch.nn.Linear(4, 4)
+        for module in (Recurrent(torch.nn.LSTM(4, 4)), Recurrent(torch.nn.GRU(4, 4)), torch.nn.GRUCell(4, 4), torch.nn.LSTMCell(4, 4),
+                       Attention(torch.nn.MultiheadAttention(4, 2)), torch.nn.TransformerEncoderLayer(4, 2), torch.nn.EmbeddingBag(4, 4),
+                       Transposed(), torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(linear), {torch.nn.Linear})):
+            with self.subTest(module=str(module)):
+                path, plain = self.folder / "good.pt", self.folder / "plain.pt"
+                torch.jit.script(module).save(path)
+                self.accepted("inspect", path)
+                self.accepted("unfuse", path, "-o", plain)
+                torch.jit.load(plain)
+
+    def test_code_whose_origin_is_nowhere(self):
+        """Every place set far outside its text, in all ways that torch's own deserialiser lets pass: read, or refused in one line."""
+        path = self.folder / "good.pt"
+        torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 4), Transposed())).save(path)
+        with zipfile.ZipFile(path) as old:
+            records = {name: old.read(name) for name in old.namelist()}
+        for number in (0, 1, 0x7f, 0xff):
+            with zipfile.ZipFile(path, "w") as new:
+                for name, data in records.items():
+                    # Places are the small numbers of a pickle: K and a byte, M and two.
+                    new.writestr(name, re.sub(rb"K.(?=[KMJ\x86\x87t])", b"K" + bytes([number]), data, flags=re.S) if name.endswith("debug_pkl") else data)
+            done = self.tailor("inspect", path)
+            self.assertIn(done.returncode, (0, 3), done)
+            self.assertEqual(done.stderr.count("\n"), done.returncode // 3, done)
+
+    def test_names_that_only_torch_would_choose(self):
+        module = torch.jit.script(torch.nn.Linear(2, 2))
+        for name in ("....pt", "..pt", "a\tb.pt", "a\nb.pt"):
+            with self.subTest(name=name):
+                module.save(self.folder / name)
+                self.accepted("inspect", self.folder / name)
+        keys = ("a\\b", "/abs", "a//b", "./a", "a\nb")
+        path, plain = self.folder / "extra.pt", self.folder / "plain.pt"
+        torch.jit.save(module, path, _extra_files={key: "hello" for key in keys})
+        self.accepted("unfuse", path, "-o", plain)
+        extra = {key: "" for key in keys}
+        torch.jit.load(plain, _extra_files=extra)
+        self.assertEqual(extra, {key: b"hello" for key in keys})
+        torch.jit.save(module, path, _extra_files={"../a": "hello"})
+        done = self.tailor("inspect", path)
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("which leads out of a folder it is unpacked to", done.stderr)
+
+    def test_a_module_without_forward_is_drawn(self):
+        path, picture = self.folder / "exported.pt", self.folder / "exported.svg"
+        torch.jit.script(Exported()).save(path)
+        self.accepted("inspect", path, "--svg", picture)
+        text = picture.read_text()
+        self.assertIn("Exported.decode", text)
+        self.assertIn("Exported.encode", text)
+        torch.jit.script(torch.nn.Module()).save(path)
+        self.accepted("inspect", path, "--svg", picture)
+        self.assertIn("a module without methods", picture.read_text())
+
+    def test_inputs_that_no_machine_holds(self):
+        path = self.folder / "model.pt"
+        torch.jit.script(torch.nn.Linear(4, 4)).save(path)
+        done = self.tailor("fuse", path, "-o", self.folder / "out.pt", "--input", "float32[99999999,99999999]")
+        self.assertEqual(done.returncode, 2, done)
+        self.assertIn("this machine's memory", done.stderr)
+
+    def test_an_input_file_that_lies(self):
+        model, values, lie = self.folder / "model.pt", self.folder / "values.pt", self.folder / "lie.pt"
+        torch.jit.script(small(BODIES["linear_mul_batch_norm"]).float()).save(model)
+        for whole in (torch.randn(models.B, models.K), [torch.randn(models.B, models.K)], (torch.randn(models.B, models.K),)):
+            torch.save(whole, values)
+            self.accepted("fuse", model, "-o", self.folder / "out.pt", "--input-file", values)
+        with zipfile.ZipFile(values) as old, zipfile.ZipFile(lie, "w") as new:
+            for name in old.namelist():
+                new.writestr(name, old.read(name)[:16] if name.endswith("/0") else old.read(name))
+        done = self.tailor("fuse", model, "-o", self.folder / "out.pt", "--input-file", lie)
+        self.assertEqual(done.returncode, 3, done)
+        self.assertIn("but its record has 16 bytes", done.stderr)
+
+
 if __name__ == "__main__":
     load()
     if "--write" in sys.argv:

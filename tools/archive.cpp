@@ -30,14 +30,21 @@ std::uint64_t largest_inflated(std::uint64_t file) { return (std::uint64_t{256} 
 
 // ---- names
 
-// torch takes nearly any name: the top folder's from the file's, and those of extra files from their keys. Nothing here
-// is ever unpacked to disk, but what opens this archive next may do so.
-void check_name(const std::string& name) {
+// Nothing here is ever unpacked to disk, but what opens this archive next may do so. Two parts of a name are not torch's
+// own: the top folder is named after the file, and an extra file has the user's key, whatever characters these have.
+void check_name(const std::string& name, const std::string& folder) {
   const auto bad = [&](const char* why) { throw Damage("it names a record '" + printable(name) + "', " + why); };
+  const bool chosen = name.starts_with(folder + "/extra/");
   if (name.find('\0') != std::string::npos) bad("of which torch would read only the part before the zero");
   for (std::size_t begin = 0; begin <= name.size();) {
     const std::size_t end = std::min(name.find('/', begin), name.size());
-    if (std::string_view(name).substr(begin, end - begin) == "..") bad("which leads out of a folder it is unpacked to");
+    const std::string_view part = std::string_view(name).substr(begin, end - begin);
+    if (part == "..") bad("which leads out of a folder it is unpacked to");
+    const bool torchs = !chosen && begin > 0;
+    // A folder's name ends with a slash, behind which nothing is left.
+    if (torchs && (part == "." || (part.empty() && begin < name.size()))) bad("a path that torch does not write");
+    const auto odd = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f || c == '\\'; };
+    if (torchs && std::any_of(part.begin(), part.end(), odd)) bad("with characters that torch does not write");
     begin = end + 1;
   }
 }
@@ -217,7 +224,7 @@ Archive check(const Bytes& bytes, const Advance& advance) {
   std::unordered_set<std::string> names;
   std::uint64_t free = 0, inflated = 0, total = 0;
   for (const Entry& entry : directory.entries) {
-    check_name(entry.name);
+    check_name(entry.name, archive.folder);
     if (archive.folder.empty() || !entry.name.starts_with(archive.folder + '/')) {
       throw Damage("its records are not all in one folder");
     }

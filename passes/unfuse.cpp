@@ -130,12 +130,16 @@ void undo_checks(const std::vector<Part>& parts, const std::vector<Node*>& check
   }
 }
 
+std::vector<Node*> moved_before(Node* place, Block* from) {
+  std::vector<Node*> nodes(from->nodes().begin(), from->nodes().end());
+  for (Node* node : nodes) node->moveBefore(place);
+  return nodes;
+}
+
 // The parts of the chain as its author spelled it, moved out of the If that rewrite() made.
 std::vector<Part> take_spelling(Node* choice, const Chain& chain) {
-  Block* as_written = choice->blocks()[1];
-  std::vector<Node*> nodes(as_written->nodes().begin(), as_written->nodes().end());
-  Value* result = as_written->outputs()[0];
-  for (Node* node : nodes) node->moveBefore(choice);
+  Value* result = choice->blocks()[1]->outputs()[0];
+  const auto nodes = moved_before(choice, choice->blocks()[1]);
   choice->output()->replaceAllUsesWith(result);
   for (Node* node : nodes)
     for (const Linear& linear : linears_at(node)) {
@@ -190,10 +194,19 @@ class Unfuser {
     for (Node* node : choice->blocks()[0]->nodes()) {
       const Chain* chain = fused_chain(node);
       if (!chain) continue;
-      note(*chain, node);
-      const auto parts = take_spelling(choice, *chain);
+      // Where nobody reads the result, torch drops it when it compiles a file, and the spelling that made it, which is not
+      // known to write statistics. The op is.
+      const bool is_read = !choice->outputs().empty();
+      std::vector<Part> parts;
+      if (is_read) {
+        note(*chain, node);
+        parts = take_spelling(choice, *chain);
+      } else {
+        moved_before(choice, choice->blocks()[0]);
+      }
       choice->destroy();
       destroy_if_unused(uniform);
+      if (!is_read) return undo_op(node, *chain);
       undo_checks(parts, checks);
       return;
     }

@@ -1,6 +1,7 @@
 // What unfuse gives back, as whole graphs: the formula's own calls, at the places where the author had them. That each
 // spelling computes the same afterwards is asserted beside its rewriting, in rewrite_test.cpp and prove_test.cpp.
 #include <gtest/gtest.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include "ir.h"
 
@@ -82,6 +83,19 @@ TEST(Unfuse, InBranchesLoopsAndForks) {
       "torch.wait(fork(self.part, x))\n    for i in range(2):\n        if i > 0:\n            r = "
       "self.batch_norm(torch.linear(r, self.square) * self.scale)\n    return r";
   expect_round_trip(body, body);
+}
+
+// As torch leaves it in a file that it has compiled: without the result, and without the author's spelling beside the op.
+TEST(Unfuse, WhereNobodyReadsTheResult) {
+  const auto graph = graph_of(net("y = self.batch_norm((x @ self.w.t() + self.b) * self.scale); return x"));
+  fuse_graph(graph);
+  torch::jit::EliminateDeadCode(graph);
+  ASSERT_NE(text(graph).find(" = prim::If("), std::string::npos);
+  std::vector<Site> sites;
+  ASSERT_TRUE(unfuse_graph(graph, sites, "forward"));
+  graph->lint();
+  EXPECT_EQ(sites.size(), 1u);
+  EXPECT_EQ(text(graph), text(graph_of(net("y = self.batch_norm(self.linear(x) * self.scale); return x"))));
 }
 
 TEST(Unfuse, NothingToDo) {

@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
+#include <optional>
 #include <stdexcept>
 
 #include "files.h"
@@ -228,23 +230,25 @@ TEST(VerifySite, AcceptsGoodSitesWhateverTheSeed) {
   const unsigned long seeds = wanted ? std::stoul(wanted) : 20;
   for (const auto& [rule, code] : chains)
     for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
-      at::manual_seed(5);
-      const auto original = fresh(code, 32, 48, dtype);
-      at::manual_seed(5);
-      auto fused = fresh(code, 32, 48, dtype);  // no copy: it would share the graph that is rewritten
+      std::optional<Module> original, fused;
       std::vector<Specimen> specimens;
-      tailor::fuse(fused, {}, specimens);
-      ASSERT_EQ(specimens.size(), 1U) << rule;
-      ASSERT_EQ(specimens[0].site.rule, rule);
       for (unsigned long seed = 0; seed < seeds; ++seed) {
-        const auto verdict = verify_site(original, specimens[0], seed);
-        EXPECT_TRUE(verdict.ok && verdict.message.empty())
-            << rule << " in " << c10::toString(dtype) << ", seed " << seed << ": " << verdict.message;
-        if (seed % 5 == 0) {
-          auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
-          const auto whole = verify_model(original, fused, {at::randn({64, 32}, generator, dtype)}, seed);
-          EXPECT_TRUE(whole.ok) << rule << " in " << c10::toString(dtype) << ", seed " << seed << ": " << whole.message;
+        if (seed % 5 == 0) {                          // other weights: a scale near zero shows only in some
+          for (auto* module : {&original, &fused}) {  // no copy: it would share the graph that is rewritten
+            at::manual_seed(seed);
+            *module = fresh(code, 32, 48, dtype);
+          }
+          specimens.clear();
+          tailor::fuse(*fused, {}, specimens);
+          ASSERT_EQ(specimens.size(), 1U) << rule;
+          ASSERT_EQ(specimens[0].site.rule, rule);
         }
+        const auto site = verify_site(*original, specimens[0], seed);
+        EXPECT_TRUE(site.ok && site.message.empty())
+            << rule << " in " << c10::toString(dtype) << ", seed " << seed << ": " << site.message;
+        auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+        const auto whole = verify_model(*original, *fused, {at::randn({64, 32}, generator, dtype)}, seed);
+        EXPECT_TRUE(whole.ok) << rule << " in " << c10::toString(dtype) << ", seed " << seed << ": " << whole.message;
       }
     }
 }

@@ -108,11 +108,18 @@ class Rewriter {
     }
   }
 
-  // The vectors and scalars of steps 1 to `last` as a list, None for numbers.
-  Value* operand_list(int last) {
+  // The vectors and scalars of steps 1 to `last` as a list, None for numbers; and what a norm learns, where that is asked for.
+  Value* operand_list(int last, bool with_norm = false) {
     std::vector<Value*> operands;
     for (int step = 1; step <= last; ++step) {
-      if (!match_.chain->steps[static_cast<std::size_t>(step)].is_operand()) continue;
+      const Step& kind = match_.chain->steps[static_cast<std::size_t>(step)];
+      if (with_norm && kind.is_norm()) {
+        const std::size_t weight = kind.kind == Step::Kind::group_norm ? 1 : 0;  // a bias follows it
+        for (Value* learned : {arguments_[static_cast<std::size_t>(step)][weight],
+                               arguments_[static_cast<std::size_t>(step)][weight + 1]})
+          if (learned->type()->isSubtypeOf(*c10::OptionalType::ofTensor())) operands.push_back(learned);
+      }
+      if (!kind.is_operand()) continue;
       Value* operand = arguments_[static_cast<std::size_t>(step)][0];
       operands.push_back(operand->type()->isSubtypeOf(*c10::TensorType::get()) ? operand : none());
     }
@@ -147,7 +154,7 @@ class Rewriter {
     auto& linear = arguments_[0];
     Value* bias = linear[2] ? linear[2] : none();
     static const Symbol uniform = Symbol::fromQualString("tailor::uniform");
-    Value* operands = operand_list(match_.chain->last());
+    Value* operands = operand_list(match_.chain->last(), match_.inference_only);
     Value* inference_only = graph_.insertConstant(match_.inference_only);
     Node* condition =
         insert(graph_, uniform, {linear[0], linear[1], bias, operands, inference_only}, 1, match_.linear.nodes[0]);

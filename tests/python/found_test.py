@@ -94,6 +94,25 @@ class FoundByFuzzingTest(Following):
             fused(x)
         self.assertEqual(fused.bn.num_batches_tracked.item(), 0)
 
+    def test_swish_in_place_where_only_the_norm_learns(self):
+        """Its backward needs the sigmoid that was overwritten: the fused op must not give what eager refuses."""
+        class Gate(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.gemm, self.gn = torch.nn.Linear(5, 12).requires_grad_(False), torch.nn.GroupNorm(3, 12)
+                self.register_buffer("scale", torch.linspace(-1, 1, 12))
+
+            def forward(self, x):
+                y = self.gn(self.gemm(x))
+                gate = y.sigmoid()
+                gate *= y
+                return torch.nn.functional.silu(gate * self.scale)
+
+        fused = torch.jit.script(Gate())
+        self.assertTrue(is_fused(fused))
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            fused(torch.randn(6, 5)).sum().backward()
+
 
 if __name__ == "__main__":
     main()

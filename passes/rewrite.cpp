@@ -108,12 +108,13 @@ class Rewriter {
     }
   }
 
-  // The vectors and scalars of steps 1 to `last` as a list, None for numbers; and what a norm learns, where that is asked for.
+  // The vectors and scalars of steps 1 to `last` as a list, None for numbers; and, where asked for, what a norm learns whose
+  // gradient goes through a swish.
   Value* operand_list(int last, bool with_norm = false) {
     std::vector<Value*> operands;
     for (int step = 1; step <= last; ++step) {
       const Step& kind = match_.chain->steps[static_cast<std::size_t>(step)];
-      if (with_norm && kind.is_norm()) {
+      if (with_norm && kind.is_norm() && has_swish_after(step)) {
         const std::size_t weight = kind.kind == Step::Kind::group_norm ? 1 : 0;  // a bias follows it
         for (Value* learned : {arguments_[static_cast<std::size_t>(step)][weight],
                                arguments_[static_cast<std::size_t>(step)][weight + 1]})
@@ -124,6 +125,13 @@ class Rewriter {
       operands.push_back(operand->type()->isSubtypeOf(*c10::TensorType::get()) ? operand : none());
     }
     return insert_list(graph_, c10::OptionalType::ofTensor(), operands, match_.parts[0].node);
+  }
+
+  bool has_swish_after(int step) const {
+    const auto& steps = match_.chain->steps;
+    return std::any_of(steps.begin() + step, steps.end(), [](const Step& each) {
+      return each.kind == Step::Kind::swish || each.kind == Step::Kind::sigmoid;
+    });
   }
 
   void put_check(const Part& part) {

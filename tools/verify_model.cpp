@@ -141,8 +141,8 @@ std::optional<std::string> compare(const Outcome& fused, const Outcome& eager, c
   };
   if (auto different = all(fused.outputs, eager.outputs, exact.outputs, true)) return different;
   if (auto different = all(fused.written, eager.written, exact.written, true)) return different;
-  tolerance.times =
-      32;  // measured: of a scale that a norm divides out 9 times, which is seen for what it is at the site
+  // Measured: of a scale that a norm divides out, 9 times eager's. Its site sees it for what it is (verify_site.cpp).
+  tolerance.times = 32;
   for (const auto& gradient : eager.gradients)  // noise where terms cancel, see verify_site.cpp
     if (gradient.tensor.defined()) tolerance.largest = std::max(tolerance.largest, largest(gradient.tensor));
   return all(fused.gradients, eager.gradients, exact.gradients, false);

@@ -365,7 +365,9 @@ class CommandTest(unittest.TestCase):
                 process.wait()
                 raise
             self.assertIn(status, (0, 128 + signal.SIGTERM))
-            self.assertEqual(sorted(os.listdir(self.folder)), ["model.pt"] if status else ["fused.pt", "model.pt"])
+            self.assertLessEqual(set(os.listdir(self.folder)), {"fused.pt", "model.pt"})
+            if status == 0 or self.target.exists():  # ended right after it was done
+                self.done("inspect", self.target)
 
     def test_progress_only_for_people(self):
         self.assertEqual(self.run_command("inspect", self.source).stderr, "")

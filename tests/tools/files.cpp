@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "tools/crc32.h"
+#include "tools/save.h"
 
 namespace tailor::tool {
 namespace fs = std::filesystem;
@@ -182,6 +183,12 @@ std::string failure_of(Exit exit, const std::function<void()>& work) {
 testing::AssertionResult says(const std::string& message, const std::string& part) {
   if (message.find(part) != std::string::npos) return testing::AssertionSuccess();
   return testing::AssertionFailure() << "'" << message << "' does not say '" << part << "'";
+}
+
+void save_as(const std::string& path, const torch::jit::Module& module) {
+  StagedFile file(path);
+  save(module, {{"note.txt", "hello"}}, Place::cpu, file);
+  commit({&file});
 }
 
 }  // namespace tailor::tool

@@ -57,6 +57,9 @@ Data zip(std::vector<ZipRecord> records, const std::function<void(std::vector<Zi
 // A module with parameters of several dtypes, a buffer and other attributes.
 torch::jit::Module example_module();
 
+// As the command writes it, with an extra file.
+void save_as(const std::string& path, const torch::jit::Module& module);
+
 // What torch::jit::Module::save writes.
 Data saved(const torch::jit::Module& module, const torch::jit::ExtraFilesMap& extra_files = {});
 

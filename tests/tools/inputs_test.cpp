@@ -1,0 +1,96 @@
+#include "tools/inputs.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/jit/serialization/pickle.h>
+
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "files.h"
+
+namespace tailor::tool {
+namespace {
+
+TEST(ParseInput, ReadsTypeAndSizes) {
+  EXPECT_EQ(parse_input("float32[16,8192]").dtype, at::kFloat);
+  EXPECT_EQ(parse_input("float32[16, 8192]").sizes, (std::vector<int64_t>{16, 8192}));
+  EXPECT_EQ(parse_input("bfloat16[0]").sizes, (std::vector<int64_t>{0}));
+  EXPECT_EQ(parse_input("int64[]").sizes, std::vector<int64_t>{});
+}
+
+TEST(ParseInput, SaysWhatIsWrong) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"float32", "there is no ["},
+      {"float32[16", "does not end with ]"},
+      {"float[16]", "'float' is not one of"},
+      {"float32[a]", "'a' is not a size"},
+      {"float32[-1]", "'-1' is not a size"},
+      {"float32[1,,2]", "'' is not a size"},
+      {"float32[16,]", "'' is not a size"},
+      {"float32[99999999999999999999]", "too large"},
+      {"float32[4294967296,4294967296]", "more elements"},
+      {"float32[99999999,99999999]", "this machine's memory"},
+  };
+  for (const auto& [text, why] : wrong) {
+    try {
+      parse_input(text);
+      FAIL() << text << " was read";
+    } catch (const std::invalid_argument& error) {
+      EXPECT_SAYS(std::string(error.what()), why);
+    }
+  }
+}
+
+TEST(Sample, IsTheSameForOneSeedAndIndexesForIntegers) {
+  const auto draw = [](const char* text) {
+    auto generator = at::detail::createCPUGenerator(7);
+    return sample(parse_input(text), generator);
+  };
+  EXPECT_TRUE(at::equal(draw("float32[5,3]"), draw("float32[5,3]")));
+  EXPECT_TRUE(at::equal(draw("float32[5,3]").to(at::kHalf), draw("float16[5,3]")));
+  EXPECT_GE(draw("int64[100]").min().item<int64_t>(), 0);
+  EXPECT_LE(draw("int64[100]").max().item<int64_t>(), 9);
+}
+
+std::string message_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+TEST(ReadInputs, TakesATensorATupleOrAList) {
+  const std::string path = testing::TempDir() + "inputs.pt";
+  const auto read = [&](const c10::IValue& value) {
+    const auto bytes = torch::jit::pickle_save(value);
+    std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    return read_inputs(path);
+  };
+  const auto a = at::randn({2, 3});
+  EXPECT_TRUE(at::equal(read(a).at(0).toTensor(), a));
+  EXPECT_EQ(read(c10::ivalue::Tuple::create(a, 2)).size(), 2U);
+  EXPECT_EQ(read(c10::List<at::Tensor>({a, a, a})).size(), 3U);
+  EXPECT_THROW(read(3), std::invalid_argument);
+  {  // a record shorter than its pickle says: torch would show what lies behind it in memory
+    const auto bytes = torch::jit::pickle_save(a);
+    put(path, with_record(Data(bytes.begin(), bytes.end()), "data/0",
+                          [](const std::string& values) { return values.substr(0, 8); }));
+    EXPECT_SAYS(message_of([&] { read_inputs(path); }), "has 6 elements, but its record has 8 bytes");
+  }
+  std::ofstream(path) << "no archive";
+  EXPECT_THROW(read_inputs(path), std::invalid_argument);
+  std::remove(path.c_str());
+  EXPECT_THROW(read_inputs(path), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace tailor::tool

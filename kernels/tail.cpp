@@ -21,10 +21,11 @@ std::vector<Entry<Kernels>>& registry() {
 }
 
 template <class Kernels>
-const Kernels* find(std::string_view chain, Device device) {
+std::vector<const Kernels*> find(std::string_view chain, Device device) {
+  std::vector<const Kernels*> found;
   for (const Entry<Kernels>& entry : registry<Kernels>())
-    if (entry.chain == chain && entry.device == device) return entry.kernels;
-  return nullptr;
+    if (entry.chain == chain && entry.device == device) found.push_back(entry.kernels);
+  return found;
 }
 
 }  // namespace
@@ -37,7 +38,12 @@ WholeRegistration::WholeRegistration(std::string_view chain, Device device, cons
   registry<WholeKernels>().push_back({chain, device, &kernels});
 }
 
-const TailKernels* find_tail(std::string_view chain, Device device) { return find<TailKernels>(chain, device); }
-const WholeKernels* find_whole(std::string_view chain, Device device) { return find<WholeKernels>(chain, device); }
+const TailKernels* find_tail(std::string_view chain, Device device) {
+  const auto found = find<TailKernels>(chain, device);
+  return found.empty() ? nullptr : found.front();
+}
+std::vector<const WholeKernels*> find_whole(std::string_view chain, Device device) {
+  return find<WholeKernels>(chain, device);
+}
 
 }  // namespace tailor

@@ -1,10 +1,13 @@
 // Kernels that compute a linear and its tail together. Plain data: no torch, no CUDA.
 #pragma once
+#include <vector>
+
 #include "tail.h"
 
 namespace tailor {
 
-// y = x · weightᵀ + bias. Both matrices have rows whose elements lie one after another; strides are in elements.
+// y = x · weightᵀ + bias. Both matrices have rows whose elements lie one after another, a transposed one has such columns;
+// strides are those of the others, in elements.
 struct Linear {
   const void* x = nullptr;
   const void* weight = nullptr;
@@ -12,13 +15,24 @@ struct Linear {
   std::int64_t inner = 0;      // columns of both
   std::int64_t x_stride = 0;
   std::int64_t weight_stride = 0;
+  bool x_transposed = false;
+  bool weight_transposed = false;
   bool tensor_float32 = false;  // whether float32 may be rounded to TF32
+  bool split_float32 = true;    // whether float32 may be multiplied as sums of halves
+  void* workspace = nullptr;    // of as many bytes as `workspace` of WholeKernels asks for
+  const void* kept = nullptr;   // what `keep` has made of this weight, or null
 };
 
 struct WholeKernels {
   const char* path;  // under which calls() counts them
   // Why the kernels do not take this on the current device, or null. `out` is still to come, `y` is not used.
   const char* (*refuses)(const Linear& linear, const Tail& tail);
+  std::int64_t (*workspace)(const Linear& linear, const Tail& tail);  // null: it needs none
+  // What depends on the weight alone and may be kept from call to call: how many bytes, how it is made, and whether it may be
+  // made and used on a stream now. Null where there is no such thing.
+  std::int64_t (*kept_bytes)(const Linear& linear, const Tail& tail);
+  const char* (*keep)(const Linear& linear, const Tail& tail, void* to, void* stream);
+  bool (*may_keep)(void* stream);
   const char* (*forward)(const Linear& linear, const Tail& tail, void* stream);
 };
 
@@ -26,6 +40,7 @@ struct WholeKernels {
 struct WholeRegistration {
   WholeRegistration(std::string_view chain, Device device, const WholeKernels& kernels);
 };
-const WholeKernels* find_whole(std::string_view chain, Device device);
+// Those of a chain, in the order of their registration.
+std::vector<const WholeKernels*> find_whole(std::string_view chain, Device device);
 
 }  // namespace tailor

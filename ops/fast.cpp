@@ -7,13 +7,14 @@
 #include <torch/csrc/stable/c/shim.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 #include <vector>
 
 #include "backward.h"
+#include "float32.h"
+#include "linear.h"
 #include "plain.h"
 #include "refusals.h"
+#include "settled.h"
 
 namespace tailor {
 namespace {
@@ -168,16 +169,6 @@ constexpr Parallel torch_threads{[](std::int64_t count, std::int64_t grain, Para
               "tailor: torch could not run a loop in parallel");
 }};
 
-// By torch's switch, and cuBLAS's own.
-bool tensor_float32_is_allowed() {
-  static const bool overridden = [] {
-    const char* value = std::getenv("NVIDIA_TF32_OVERRIDE");
-    return value != nullptr && std::string_view(value) == "0";
-  }();
-  return !overridden && at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
-                            at::Float32Precision::TF32;
-}
-
 const void* data_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }
 
 }  // namespace
@@ -201,8 +192,8 @@ void* current_stream(c10::Device device) {
 }
 
 DevicePaths::DevicePaths(const Chain& chain, Device device)
-    : kernels(find_tail(chain.name, device)), whole(find_whole(chain.name, device)) {
-  if (whole != nullptr) whole_forward.emplace(chain.name, whole->path);
+    : kernels(find_tail(chain.name, device)) {
+  for (const WholeKernels* each : find_whole(chain.name, device)) whole.emplace_back(chain, *each);
   if (kernels == nullptr) return;
   forward.emplace(chain.name, kernels->path);
   if (kernels->backward_path != nullptr) backward.emplace(chain.name, kernels->backward_path);
@@ -283,10 +274,10 @@ const char* FastPath::prepare(const StepArguments* arguments, FastCall& call) {
 }
 
 std::optional<at::Tensor> FastPath::run_whole(FastCall& call) {
-  const WholeKernels* whole = call.paths->whole;
   const bool rows_are_dense = call.input.dim() == 2 ? call.input.stride(1) == 1 : call.input.is_contiguous();
   const bool bias_is_dense = !call.bias.defined() || call.tail.columns == 1 || call.bias.stride(0) == 1;
-  if (whole == nullptr || call.wants_gradients || !rows_are_dense || !bias_is_dense || call.weight.stride(1) != 1)
+  if (call.paths->whole.empty() || call.wants_gradients || !rows_are_dense || !bias_is_dense ||
+      call.weight.stride(1) != 1)
     return std::nullopt;
   Linear linear;
   linear.x = call.input.const_data_ptr();
@@ -296,14 +287,25 @@ std::optional<at::Tensor> FastPath::run_whole(FastCall& call) {
   linear.x_stride = call.input.dim() == 2 ? call.input.stride(0) : linear.inner;
   linear.weight_stride = call.weight.stride(0);
   linear.tensor_float32 = tensor_float32_is_allowed();
-  if (whole->refuses(linear, call.tail) != nullptr) return std::nullopt;
+  linear.split_float32 = split_float32_is_allowed();
+  const auto taker = std::find_if(call.paths->whole.begin(), call.paths->whole.end(), [&](const WholePath& path) {
+    return path.kernels->refuses(linear, call.tail) == nullptr;
+  });
+  if (taker == call.paths->whole.end()) return std::nullopt;
   std::vector<std::int64_t> sizes = call.input.sizes().vec();
   sizes.back() = call.tail.columns;
   at::Tensor out = at::empty(sizes, call.input.options());
   call.tail.out = out.mutable_data_ptr();
-  const char* error = whole->forward(linear, call.tail, current_stream(out.device()));
+  const at::Tensor of_weight = kept(call.weight, *taker->kernels, linear, call.tail);
+  linear.kept = data_of(of_weight);
+  at::Tensor workspace;
+  if (taker->kernels->workspace != nullptr) {
+    workspace = at::empty({taker->kernels->workspace(linear, call.tail)}, out.options().dtype(at::kByte));
+    linear.workspace = workspace.mutable_data_ptr();
+  }
+  const char* error = taker->kernels->forward(linear, call.tail, current_stream(out.device()));
   TORCH_CHECK(error == nullptr, "tailor::", chain_.name, ": ", error);
-  call.paths->whole_forward->count();
+  taker->forward.count();
   return out;
 }
 
@@ -319,7 +321,7 @@ std::optional<at::Tensor> FastPath::run(const StepArguments* arguments, Norm nor
   if (std::optional<at::Tensor> out = run_whole(call)) return out;
   // The bias's gradient is a sum that the tail's backward makes on its way; torch need not make it again.
   const bool own_bias = call.wants_gradients && call.bias.defined() && call.bias.requires_grad();
-  at::Tensor y = at::linear(call.input, call.weight, own_bias ? call.bias.detach() : call.bias);
+  at::Tensor y = linear(call.input, call.weight, own_bias ? call.bias.detach() : call.bias);
   if (!y.is_contiguous() || !is_aligned(y) || y.numel() != call.tail.rows * call.tail.columns) {
     note_refusal(chain_.name, "the linear's result is not contiguous, or not aligned");
     return std::nullopt;

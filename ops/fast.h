@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,11 +25,17 @@ struct TailTensors {
   at::Tensor norm_weight, norm_bias, running_mean, running_var;
 };
 
+struct WholePath {
+  WholePath(const Chain& chain, const WholeKernels& found) : kernels(&found), forward(chain.name, found.path) {}
+  const WholeKernels* kernels;
+  CallCounter forward;
+};
+
 struct DevicePaths {
   explicit DevicePaths(const Chain& chain, Device device);
-  const TailKernels* kernels;  // null: none for this chain and device
-  const WholeKernels* whole;   // null: none
-  std::optional<CallCounter> forward, backward, whole_forward;
+  const TailKernels* kernels;    // null: none for this chain and device
+  std::deque<WholePath> whole;   // the first that does not refuse a call gets it
+  std::optional<CallCounter> forward, backward;
 };
 
 // A call that a kernel takes: everything but the linear's result.

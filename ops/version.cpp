@@ -1,20 +1,19 @@
 #include "version.h"
 
-#include <ATen/Version.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/version.h>
 
-#include <string_view>
+#include <cstdint>
 
 namespace tailor {
 namespace {
 
-// torch has no C++ function for its version, but its description of itself holds `TORCH_VERSION=2.11.0, `.
-std::string read_version(std::string_view description) {
-  constexpr std::string_view key = "TORCH_VERSION=";
-  const auto found = description.find(key);
-  if (found == std::string_view::npos) return "of unknown version";
-  const auto begin = found + key.size();
-  return std::string(description.substr(begin, description.find_first_of(", \n", begin) - begin));
+// Of the numbers 2, 11 and 0 one byte each, from the highest down. at::show_config() has the version too, but asks the driver for
+// GPUs: a process that has loaded Tailor, and forks, would leave its children none.
+std::string words_of(std::uint64_t version) {
+  const auto part = [&](int shift) { return std::to_string(version >> shift & 0xff); };
+  return part(56) + "." + part(48) + "." + part(40);
 }
 
 // torch keeps no binary interface between versions: what follows may be a crash, so this is said before it.
@@ -30,6 +29,6 @@ const bool reported = [] {
 
 const char* version() { return TAILOR_VERSION; }
 std::string built_with_torch() { return TORCH_VERSION; }
-std::string running_with_torch() { return read_version(at::show_config()); }
+std::string running_with_torch() { return words_of(aoti_torch_abi_version()); }
 
 }  // namespace tailor

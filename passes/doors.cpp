@@ -10,6 +10,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "../ops/settled.h"
 #include "graph.h"
 #include "modules.h"
 
@@ -90,11 +91,34 @@ torch::jit::Module module_of(const c10::IValue& value, const char* op) {
                    ". Call torch.jit.script first.");
 }
 
-// Both are part of the surface that kernels with something to keep will need; it is said plainly that none has yet.
-std::string nothing_is_kept(const c10::IValue& value, const char* op) {
-  module_of(value, op);
-  return std::string("{\"tailor\": \"") + version() +
-         "\", \"kept_bytes\": 0, \"reason\": \"no kernel of this version keeps what it derives from a weight\"}";
+// Every float32 matrix that the module holds, be it a parameter or, in a frozen graph, a constant.
+template <class Visit>
+void for_each_weight(const torch::jit::Module& module, Visit visit) {
+  const auto take = [&](const at::Tensor& tensor) {
+    if (tensor.defined() && tensor.dim() == 2 && tensor.scalar_type() == at::kFloat) visit(tensor);
+  };
+  for (const torch::jit::Module& part : module.modules()) {
+    for (const c10::IValue& slot : part._ivalue()->slots())
+      if (slot.isTensor()) take(slot.toTensor());
+    for (const torch::jit::Method& method : part.get_methods())
+      for_each_block(method.graph()->block(), [&](torch::jit::Block* block) {
+        for (const torch::jit::Node* node : block->nodes())
+          if (node->kind() == c10::prim::Constant && node->hasAttribute(c10::attr::value) &&
+              node->kindOf(c10::attr::value) == torch::jit::AttributeKind::t)
+            take(node->t(c10::attr::value));
+      });
+  }
+}
+
+template <class Do>
+std::string with_each_weight(const c10::IValue& value, const char* op, Do with) {
+  std::int64_t weights = 0;
+  for_each_weight(module_of(value, op), [&](const at::Tensor& weight) {
+    with(weight);
+    ++weights;
+  });
+  return std::string("{\"tailor\": \"") + version() + "\", \"weights\": " + std::to_string(weights) +
+         ", \"kept_bytes\": " + std::to_string(kept_bytes()) + "}";
 }
 
 const bool installed = [] {
@@ -115,9 +139,10 @@ TORCH_LIBRARY_FRAGMENT(tailor, library) {
   });
   library.def("inspect(Any module) -> str",
               [](const c10::IValue& value) { return inspect(module_of(value, "inspect")).json(); });
-  library.def("settle_(Any module) -> str", [](const c10::IValue& value) { return nothing_is_kept(value, "settle_"); });
+  library.def("settle_(Any module) -> str",
+              [](const c10::IValue& value) { return with_each_weight(value, "settle_", settle); });
   library.def("release_(Any module) -> str",
-              [](const c10::IValue& value) { return nothing_is_kept(value, "release_"); });
+              [](const c10::IValue& value) { return with_each_weight(value, "release_", release); });
   library.def("auto(bool on) -> bool", [](bool on) { return automatic.exchange(on); });
 }
 

@@ -210,7 +210,9 @@ struct LaunchBackward {
   // With packets or without: alignment is not known yet.
   template <Phase phase>
   std::int64_t row_blocks_of() const {
-    return larger(layout<1, phase>(tail).row_blocks, layout<backward_width<T>, phase>(tail).row_blocks);
+    const std::int64_t alone = layout<1, phase>(tail).row_blocks;
+    if (tail.columns < backward_width<T>) return alone;  // no packet fits
+    return larger(alone, layout<backward_width<T>, phase>(tail).row_blocks);
   }
   std::int64_t workspace() const { return (parts_size() + 2 * tail.columns) * static_cast<std::int64_t>(sizeof(F)); }
 };

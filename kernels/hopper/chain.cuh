@@ -1,6 +1,6 @@
 // The kernels of one chain: which one takes a call, and its launch. A generated file for each chain says
 //
-//   static const tailor::WholeRegistration registration = tailor::hopper::register_chain<tailor::chains::…>();
+//   static const auto registrations = tailor::hopper::register_chain<tailor::chains::…>();
 #pragma once
 #include "../cuda/launch.cuh"
 #include "../whole.h"
@@ -33,38 +33,44 @@ Shape shape_of(const Linear& linear, const Tail& tail) {
   return shape;
 }
 
+// What refuses a call on this device for any kernel of this folder, or null.
+inline const char* refuses_call(const Tail& tail) {
+  if (!is_hopper()) return "the GPU is not of compute capability 9.0";
+  if (tail.norm.batch_statistics) return "batch statistics are gathered from the linear's result";
+  return nullptr;
+}
+
 template <class Chain>
 const char* refuses(const Linear& linear, const Tail& tail) {
-  if (!is_hopper()) return "the GPU is not of compute capability 9.0";
+  if (const char* why = refuses_call(tail)) return why;
+  if (linear.x_transposed || linear.weight_transposed) return "a matrix is transposed";
   if (tail.element == Element::float64) return "there is no such kernel for float64";
   if (tail.element == Element::float32 && !linear.tensor_float32) return "float32 must not be rounded to TF32";
-  if (tail.norm.batch_statistics) return "batch statistics are gathered from the linear's result";
   const Matrices matrices(linear, tail);
   for (const Matrix& matrix : {matrices.x, matrices.weight, matrices.out})
     if (const char* why = refuses_matrix(matrix)) return why;
   return refuses(shape_of<Chain>(linear, tail), wanted());
 }
 
+template <class Chain>
+const char* refuses_halves(const Linear& linear, const Tail& tail) {
+  if (tail.element != Element::float32) return "it is for float32";
+  if (linear.tensor_float32) return "TF32 is allowed, and faster";
+  if (!linear.split_float32) return "float32 is cuBLAS's by the user's switch";
+  if (const char* why = refuses_call(tail)) return why;
+  return refuses_halves(shape_of<Chain>(linear, tail), wanted());
+}
+
 template <class Chain, class Precision, int group_width>
-const char* launch_one(const Linear& linear, const Tail& tail, cudaStream_t stream) {
+const char* launch_tiles(Problem& problem, const Linear& linear, const Tail& tail, cudaStream_t stream) {
   using Memory = typename Kernel<Chain, Precision, group_width>::Memory;
   constexpr auto kernel = chain_kernel<Chain, Precision, group_width>;
   if (const char* error = allow_shared_memory<kernel>(sizeof(Memory))) return error;
-
-  using Element = typename Precision::Element;
-  Problem problem;
   problem.bias = linear.bias;
   problem.inner = static_cast<int>(linear.inner);
   problem.tail = tail;
   problem.row_tiles = static_cast<int>(ceiling(tail.rows, tile_rows * cluster_blocks));
   problem.column_tiles = static_cast<int>(ceiling(tail.columns, tile_columns));
-  const Matrices matrices(linear, tail);
-  if (!describe(problem.x, matrices.x, Precision::of_operands, tile_rows, box_columns<Element>) ||
-      !describe(problem.w, matrices.weight, Precision::of_operands, tile_columns / cluster_blocks,
-                box_columns<Element>) ||
-      !describe(problem.out, matrices.out, Precision::of_result, block_rows, box_columns<Element>))
-    return "the driver could not describe a matrix to the copy engine";
-
   const std::int64_t tiles = static_cast<std::int64_t>(problem.row_tiles) * problem.column_tiles * cluster_blocks;
   const std::int64_t processors = cuda::processors() / cluster_blocks * cluster_blocks;
   cuda::launch_with<kernel>(cuda::grid_of(tiles < processors ? tiles : processors, 1), block_threads, sizeof(Memory),
@@ -72,20 +78,97 @@ const char* launch_one(const Linear& linear, const Tail& tail, cudaStream_t stre
   return cuda::launch_error();
 }
 
-template <class Chain, class Precision>
-const char* launch(const Linear& linear, const Tail& tail, cudaStream_t stream) {
+constexpr const char* not_described = "the driver could not describe a matrix to the copy engine";
+
+template <class Precision>
+bool describe_operands(Problem& problem, const Matrix& x, const Matrix& weight) {
+  constexpr int box = box_columns<typename Precision::Operand>;
+  return describe(problem.x, x, Precision::of_operands, tile_rows, box) &&
+         describe(problem.w, weight, Precision::of_operands, tile_columns / cluster_blocks, box);
+}
+
+template <class Chain, class Precision, int group_width>
+const char* launch_one(const Linear& linear, const Tail& tail, cudaStream_t stream) {
+  Problem problem;
+  const Matrices matrices(linear, tail);
+  if (!describe_operands<Precision>(problem, matrices.x, matrices.weight) ||
+      !describe(problem.out, matrices.out, Precision::of_result, block_rows, box_columns<typename Precision::Element>))
+    return not_described;
+  return launch_tiles<Chain, Precision, group_width>(problem, linear, tail, stream);
+}
+
+inline Halves halves_of(const Linear& linear, const Tail& tail) {
+  Halves halves;
+  halves.x = {static_cast<const float*>(linear.x), tail.rows, linear.x_stride, linear.x_transposed};
+  halves.weight = {static_cast<const float*>(linear.weight), tail.columns, linear.weight_stride,
+                   linear.weight_transposed};
+  halves.inner = static_cast<int>(linear.inner);
+  return halves;
+}
+
+inline std::int64_t workspace_of_halves(const Linear& linear, const Tail& tail) {
+  Halves halves = halves_of(linear, tail);
+  const std::int64_t of_x = place_halves(halves, &Halves::x, nullptr);
+  return linear.kept != nullptr ? of_x : of_x + place_halves(halves, &Halves::weight, nullptr);
+}
+
+inline std::int64_t kept_bytes_of_halves(const Linear& linear, const Tail& tail) {
+  Halves halves = halves_of(linear, tail);
+  return place_halves(halves, &Halves::weight, nullptr);
+}
+
+inline const char* keep_halves(const Linear& linear, const Tail& tail, void* to, void* stream) {
+  Halves halves = halves_of(linear, tail);
+  halves.x.is_made = true;  // it is none of this
+  place_halves(halves, &Halves::weight, to);
+  return make_halves(halves, stream);
+}
+
+// A captured graph would use what was kept at its capture for ever.
+inline bool may_keep_halves(void* stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) == cudaSuccess &&
+         status == cudaStreamCaptureStatusNone;
+}
+
+template <class Chain, int group_width>
+const char* launch_halves(const Linear& linear, const Tail& tail, cudaStream_t stream) {
+  Problem problem;
+  Halves& halves = problem.halves = halves_of(linear, tail);
+  const std::int64_t of_x = place_halves(halves, &Halves::x, linear.workspace);
+  halves.weight.is_made = linear.kept != nullptr;
+  place_halves(halves, &Halves::weight,
+               halves.weight.is_made ? const_cast<void*>(linear.kept) : static_cast<char*>(linear.workspace) + of_x);
+  const auto matrix = [&](const SplitMatrix& split) {
+    const std::int64_t columns = 2 * static_cast<std::int64_t>(halves.padded);
+    return Matrix{split.halves, split.rows, columns, columns, 2};
+  };
+  if (!describe_operands<TwoHalves>(problem, matrix(halves.x), matrix(halves.weight))) return not_described;
+  if (const char* error = make_halves(halves, stream)) return error;
+  return launch_tiles<Chain, TwoHalves, group_width>(problem, linear, tail, stream);
+}
+
+// do_it.operator()<width>() for the width of the call's groups, 0 where there are none.
+template <class Chain, class Do>
+const char* by_group_width(const Tail& tail, Do do_it) {
   if constexpr (has_group_norm<Chain>) {
     switch (tail.columns / tail.norm.groups) {
       case 16:
-        return launch_one<Chain, Precision, 16>(linear, tail, stream);
+        return do_it.template operator()<16>();
       case 32:
-        return launch_one<Chain, Precision, 32>(linear, tail, stream);
+        return do_it.template operator()<32>();
       default:
-        return launch_one<Chain, Precision, 64>(linear, tail, stream);
+        return do_it.template operator()<64>();
     }
   } else {
-    return launch_one<Chain, Precision, 0>(linear, tail, stream);
+    return do_it.template operator()<0>();
   }
+}
+
+template <class Chain, class Precision>
+const char* launch(const Linear& linear, const Tail& tail, cudaStream_t stream) {
+  return by_group_width<Chain>(
+      tail, [&]<int width>() { return launch_one<Chain, Precision, width>(linear, tail, stream); });
 }
 
 template <class Chain>
@@ -97,9 +180,28 @@ const char* forward(const Linear& linear, const Tail& tail, void* stream) {
 }
 
 template <class Chain>
-WholeRegistration register_chain() {
-  static const WholeKernels kernels{"hopper", refuses<Chain>, forward<Chain>};
+const char* forward_halves(const Linear& linear, const Tail& tail, void* stream) {
+  return by_group_width<Chain>(tail, [&]<int width>() {
+    return launch_halves<Chain, width>(linear, tail, static_cast<cudaStream_t>(stream));
+  });
+}
+
+template <class Chain>
+WholeRegistration register_halves() {
+  static const WholeKernels kernels{"fp16x3",    refuses_halves<Chain>, workspace_of_halves, kept_bytes_of_halves,
+                                    keep_halves, may_keep_halves,       forward_halves<Chain>};
   return {Chain::name, Device::cuda, kernels};
+}
+
+// Both registrations of a chain.
+struct Registrations {
+  WholeRegistration whole, halves;
+};
+
+template <class Chain>
+Registrations register_chain() {
+  static const WholeKernels whole{"hopper", refuses<Chain>, nullptr, nullptr, nullptr, nullptr, forward<Chain>};
+  return {{Chain::name, Device::cuda, whole}, register_halves<Chain>()};
 }
 
 }  // namespace tailor::hopper

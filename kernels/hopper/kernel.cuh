@@ -6,6 +6,7 @@
 // and compute its tail part by part while the tensor cores work on the next tile; with float32 there is no room for that, and
 // the tail comes first. docs/kernels.md draws it.
 #pragma once
+#include "halves_product.cuh"
 #include "product.cuh"
 
 namespace tailor::hopper {
@@ -32,11 +33,13 @@ struct Tiles {
 template <class Chain, class Precision, int group_width>
 struct Kernel {
   using Element = typename Precision::Element;
-  using Memory = Storage<Element, Which<Chain>::count>;
+  using Memory = Storage<Precision, Which<Chain>::count>;
   using Now = Part<Element, group_width>;
-  static constexpr int box = box_columns<Element>;
+  static constexpr int box = box_columns<Element>;                          // of the result
+  static constexpr int step = box_columns<typename Precision::Operand>;     // of the operands
   static constexpr int stages = Memory::stages;
-  static_assert(stages >= 3);
+  static constexpr int pieces = Precision::pieces;
+  static_assert(stages * pieces >= 3);
   static constexpr bool overlaps = sizeof(Element) == 2;
 
   Memory& memory;
@@ -71,11 +74,15 @@ struct Kernel {
       const int part = tile.rank * (tile_columns / cluster_blocks);
       for (int i = 0; i < steps; ++i) {
         wait(barrier(memory.stage_empty[ring.at]), ring.phase ^ 1);
-        Stage& to = memory.stage[ring.at];
+        auto& to = memory.stage[ring.at];
         const Address full = barrier(memory.stage_full[ring.at]);
-        arrive_and_expect(full, sizeof(Stage));
-        fetch_box(problem.x, address_of(to.x), full, i * box, row);
-        fetch_box_for(problem.w, address_of(to.w[part]), full, i * box, column + part, (1 << cluster_blocks) - 1);
+        arrive_and_expect(full, sizeof(to));
+#pragma unroll
+        for (int piece = 0; piece < pieces; ++piece) {  // side by side in a row
+          const int from = piece * problem.halves.padded + i * step;
+          fetch_box(problem.x, address_of(to.x[piece]), full, from, row);
+          fetch_box_for(problem.w, address_of(to.w[piece][part]), full, from, column + part, (1 << cluster_blocks) - 1);
+        }
         ring.advance();
       }
     }
@@ -91,6 +98,7 @@ struct Kernel {
       tile.locate(row, column);
       wait(barrier(memory.columns_empty[ring.at]), ring.phase ^ 1);
       bring_columns<Chain, Element>(problem, column, lane, memory.columns[ring.at]);
+      bring_facts(problem, column, lane, memory.facts[ring.at]);
       arrive(barrier(memory.columns_full[ring.at]));
     }
   }
@@ -106,9 +114,9 @@ struct Kernel {
 
     __device__ __forceinline__ void issue(Accumulator& sums, bool add) {
       wait(barrier(kernel.memory.stage_full[ring.at]), ring.phase);
-      const Stage& from = kernel.memory.stage[ring.at];
-      const std::uint64_t x = describe_block(address_of(from.x[group * warpgroup_rows]));
-      const std::uint64_t w = describe_block(address_of(from.w));
+      const Stage<1>& from = kernel.memory.stage[ring.at];
+      const std::uint64_t x = describe_block(address_of(from.x[0][group * warpgroup_rows]));
+      const std::uint64_t w = describe_block(address_of(from.w[0]));
       begin_products();
 #pragma unroll
       for (int i = 0; i < row_bytes / instruction_bytes; ++i)
@@ -139,7 +147,7 @@ struct Kernel {
     const int warp, lane;
     int turn = 0;
 
-    __device__ __forceinline__ Address here() const { return address_of(&kernel.memory.result[warp][turn]); }
+    __device__ __forceinline__ Address here() const { return address_of(&kernel.memory.results.of[warp][turn]); }
     __device__ __forceinline__ Address next() {
       if (lane == 0) wait_until_read<Memory::outgoing - 1>();
       __syncwarp();
@@ -182,6 +190,47 @@ struct Kernel {
     if (part + 1 == Now::count) {
       __syncwarp();
       if (way.lane == 0) arrive(barrier(memory.columns_empty[tile.columns]));
+    }
+  }
+
+  // A warpgroup: its tiles, of operands in two halves.
+  __device__ __forceinline__ void consume_halves(int group) {
+    const int thread = static_cast<int>(threadIdx.x) % group_threads;
+    const int lane = thread % 32;
+    const int warp = group * warps_of_group + thread / 32;
+    Ring<stages> ring;
+    Ring<2> of_columns;
+    Accumulator sums;
+    for (Tiles tile{problem}; tile.any(); tile.next()) {
+      int row, column;
+      tile.locate(row, column);
+      row += warp * warp_rows;
+#pragma unroll
+      for (float& sum : sums) sum = 0;
+#pragma unroll 1
+      for (int i = 0; i < steps; ++i) {
+        wait(barrier(memory.stage_full[ring.at]), ring.phase);
+        add_half_step(sums, memory.stage[ring.at], group, 0);
+        add_half_step(sums, memory.stage[ring.at], group, 1);
+        if (thread < cluster_blocks) arrive_at(barrier(memory.stage_empty[ring.at]), thread);
+        ring.advance();
+      }
+      wait(barrier(memory.columns_full[of_columns.at]), of_columns.phase);
+      RowFacts of_rows[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) of_rows[i] = facts_of(problem.halves.x, row + lane / 4 + 8 * i);
+      unscale(sums, problem, of_rows, memory.facts[of_columns.at], row, column, lane);
+      Waiting<Element, group_width> waiting(sums);
+      waiting.template take<Which<Chain>::bias>(sums, memory.columns[of_columns.at], lane);
+#pragma unroll
+      for (int part = 0; part < Now::count; ++part) {
+        const auto value = finish<Chain, Element, group_width>(problem, memory.columns[of_columns.at], waiting.part(part),
+                                                               Now::first_column(part), lane);
+        write_floats(problem.tail, value, row, column + Now::first_column(part), lane);
+      }
+      __syncwarp();
+      if (lane == 0) arrive(barrier(memory.columns_empty[of_columns.at]));
+      of_columns.advance();
     }
   }
 
@@ -239,7 +288,7 @@ __global__ void __cluster_dims__(cluster_blocks, 1, 1) __launch_bounds__(block_t
   using Phases = Kernel<Chain, Precision, group_width>;
   extern __shared__ __align__(1024) unsigned char shared[];
   Phases phases{*reinterpret_cast<typename Phases::Memory*>(shared), problem,
-                (problem.inner + Phases::box - 1) / Phases::box};
+                (problem.inner + Phases::step - 1) / Phases::step};
   phases.set_up();
   cuda::wait_for_kernel_before();
   const int group = static_cast<int>(threadIdx.x) / group_threads;
@@ -250,7 +299,10 @@ __global__ void __cluster_dims__(cluster_blocks, 1, 1) __launch_bounds__(block_t
     if (warp == 1) phases.prepare_columns(static_cast<int>(threadIdx.x) % 32);
   } else {
     take_registers<consume_registers>();
-    phases.consume(group - 1);
+    if constexpr (Precision::pieces == 2)
+      phases.consume_halves(group - 1);
+    else
+      phases.consume(group - 1);
   }
 }
 

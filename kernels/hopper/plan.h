@@ -69,17 +69,49 @@ inline Estimate estimate(const Shape& shape) {
   return estimate;
 }
 
-// Null if it gets the kernel, else why not.
-inline const char* refuses(const Shape& shape, Wanted wanted) {
+// The same of float32 by three products of halves; apart, cuBLAS multiplies on the CUDA cores.
+inline Estimate estimate_of_halves(const Shape& shape) {
+  const std::int64_t columns = ceiling(shape.columns, 256);
+  const std::int64_t rounds =
+      ceiling(ceiling(shape.rows, 2 * 128) * columns, shape.processors < 2 ? 1 : shape.processors / 2);
+  const double step = 2.1;  // 64 of the inner dimension
+  const double tail = 4;
+  const double split = 8.0 * static_cast<double>((shape.rows + shape.columns) * shape.inner);
+  const double moved = 2.0 * static_cast<double>(shape.rows * shape.columns * shape.element_bytes);
+  const double products = 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.columns * shape.inner);
+  Estimate estimate;
+  const double round = static_cast<double>(ceiling(shape.inner, 64)) * step + tail;
+  estimate.whole = static_cast<double>(rounds) * round + split / 3.6e6 + 8;
+  estimate.apart = products / 50e6 + moved / 4.3e6 + 2;
+  return estimate;
+}
+
+// What no kernel of this folder takes, or null.
+inline const char* refuses_any(const Shape& shape, Wanted wanted) {
   if (wanted == Wanted::never) return "TAILOR_HOPPER=never";
   if (shape.group_width != 0 && !takes_groups_of(shape.group_width))
     return "its groups are not 16, 32 or 64 columns wide";
+  if (shape.inner == 0) return "its sums are empty";
   constexpr std::int64_t most = std::int64_t{1} << 30;
   if (shape.rows >= most || shape.columns >= most || shape.inner >= most) return "it has 2^30 rows or columns or more";
+  return nullptr;
+}
+
+// Null if it gets the kernel, else why not.
+inline const char* refuses(const Shape& shape, Wanted wanted) {
+  if (const char* why = refuses_any(shape, wanted)) return why;
   if (wanted == Wanted::always) return nullptr;
   // There cuBLAS has other kernels, which do not round float32 to TF32 though they may.
   if (shape.element_bytes == 4 && shape.inner < 128) return "its float32 products are so short that TF32 gains nothing";
   const Estimate time = estimate(shape);
+  return time.whole <= time.apart ? nullptr : "it has too few tiles for the processors";
+}
+
+inline const char* refuses_halves(const Shape& shape, Wanted wanted) {
+  if (const char* why = refuses_any(shape, wanted)) return why;
+  if (wanted == Wanted::always) return nullptr;
+  if (shape.inner < 256) return "its products are so short that halves gain nothing";
+  const Estimate time = estimate_of_halves(shape);
   return time.whole <= time.apart ? nullptr : "it has too few tiles for the processors";
 }
 

@@ -23,14 +23,19 @@ __device__ __forceinline__ float2 unpack(std::uint32_t bits, Element) {
   return {cuda::widen(pair.at[0]), cuda::widen(pair.at[1])};
 }
 
+// `Element` is the type of the result, `Operand` what the tensor cores read. An operand is a matrix of them, or two: `pieces`.
 struct BFloat16 {
   using Element = __nv_bfloat16;
+  using Operand = Element;
+  static constexpr int pieces = 1;
   static constexpr CUtensorMapDataType of_operands = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   static constexpr CUtensorMapDataType of_result = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 };
 
 struct Float16 {
   using Element = __half;
+  using Operand = Element;
+  static constexpr int pieces = 1;
   static constexpr CUtensorMapDataType of_operands = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   static constexpr CUtensorMapDataType of_result = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
 };
@@ -38,8 +43,18 @@ struct Float16 {
 // Operands are rounded to nearest by the copy engine, as cuBLAS does it.
 struct TensorFloat32 {
   using Element = float;
+  using Operand = Element;
+  static constexpr int pieces = 1;
   static constexpr CUtensorMapDataType of_operands = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
   static constexpr CUtensorMapDataType of_result = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+};
+
+// float32 as the sum of two halves, which a kernel before has made (halves.h).
+struct TwoHalves {
+  using Element = float;
+  using Operand = __half;
+  static constexpr int pieces = 2;
+  static constexpr CUtensorMapDataType of_operands = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
 };
 
 }  // namespace tailor::hopper

@@ -3,6 +3,7 @@
 #include <cuda.h>
 
 #include "../tail.h"
+#include "halves.h"
 
 namespace tailor::hopper {
 
@@ -12,6 +13,7 @@ struct Problem {
   int inner;  // columns of x and of w
   int row_tiles, column_tiles;
   Tail tail;
+  Halves halves;  // where operands are two halves
 };
 
 }  // namespace tailor::hopper

@@ -1,5 +1,6 @@
 // How the kernel's work is cut, who does it, and what a block has in shared memory.
 #pragma once
+#include "halves.h"
 #include "precision.cuh"
 
 namespace tailor::hopper {
@@ -25,9 +26,10 @@ template <class Element>
 constexpr int box_columns = row_bytes / static_cast<int>(sizeof(Element));
 
 // One step of the main loop.
+template <int pieces>
 struct alignas(1024) Stage {
-  unsigned char x[tile_rows][row_bytes];
-  unsigned char w[tile_columns][row_bytes];
+  unsigned char x[pieces][tile_rows][row_bytes];
+  unsigned char w[pieces][tile_columns][row_bytes];
 };
 
 // What belongs to the columns of a tile, in float: `vectors` numbers for each, those of two neighbours side by side.
@@ -43,18 +45,38 @@ struct alignas(1024) Outgoing {
   unsigned char block[2][block_rows][row_bytes];
 };
 
-template <class Element, int vectors>
-struct Storage {
-  // Of a warp. Where the tail is not hidden, waiting for the copy engine to have read one is not either.
-  static constexpr int outgoing = sizeof(Element) == 2 ? 1 : 2;
-  static constexpr int others = static_cast<int>(sizeof(Outgoing)) * outgoing * tile_warps +
-                                2 * static_cast<int>(sizeof(ColumnVectors<vectors>)) + 1024;
-  static constexpr int shared_limit = 232448;  // bytes that a block can have
-  static constexpr int stages = (shared_limit - others) / static_cast<int>(sizeof(Stage));
+// Results on their way out, of each warp.
+template <int of_warp>
+struct Results {
+  Outgoing of[tile_warps][of_warp];
+};
+template <>
+struct Results<0> {};
 
-  Stage stage[stages];
-  Outgoing result[tile_warps][outgoing];
+// What is known of the halves of a tile's columns.
+template <int pieces>
+struct ColumnFacts {};
+template <>
+struct ColumnFacts<2> {
+  RowFacts of[tile_columns];
+  float most_doubt, least_nonzero;
+};
+
+template <class Precision, int vectors>
+struct Storage {
+  using Step = Stage<Precision::pieces>;
+  // Of a warp. Where the tail is not hidden, waiting for the copy engine to have read one is not either.
+  static constexpr int outgoing = Precision::pieces == 2 ? 0 : sizeof(typename Precision::Element) == 2 ? 1 : 2;
+  static constexpr int others =
+      static_cast<int>(sizeof(Outgoing)) * outgoing * tile_warps +
+      2 * static_cast<int>(sizeof(ColumnVectors<vectors>) + sizeof(ColumnFacts<Precision::pieces>)) + 1024;
+  static constexpr int shared_limit = 232448;  // bytes that a block can have
+  static constexpr int stages = (shared_limit - others) / static_cast<int>(sizeof(Step));
+
+  Step stage[stages];
+  Results<outgoing> results;
   ColumnVectors<vectors> columns[2];  // of this tile and the next
+  ColumnFacts<Precision::pieces> facts[2];
   std::uint64_t stage_full[stages], stage_empty[stages];
   std::uint64_t columns_full[2], columns_empty[2];
 };

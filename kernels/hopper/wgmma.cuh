@@ -11,6 +11,7 @@ namespace tailor::hopper {
 constexpr int tile_columns = 256;
 constexpr int warpgroup_rows = 64;
 using Accumulator = float[tile_columns / 2];
+using HalfAccumulator = float[tile_columns / 4];  // of 128 columns
 
 // A block whose rows are 128 bytes, in the copy engine's 128-byte swizzle: eight rows make an atom of 1024 bytes.
 constexpr int row_bytes = 128;
@@ -42,6 +43,14 @@ constexpr std::uint64_t next_instruction = instruction_bytes >> 4;
                : TAILOR_ALL                                                                               \
                : "l"(a), "l"(b), "r"(static_cast<int>(add)))
 
+// Of 128 columns.
+#define TAILOR_HALF_OF_REGISTERS \
+  TAILOR_TEN()                   \
+  TAILOR_TEN(1)                  \
+  TAILOR_TEN(2)                  \
+  TAILOR_TEN(3) TAILOR_TEN(4) TAILOR_TEN(5) "%60,%61,%62,%63"
+#define TAILOR_HALF TAILOR_SIXTEEN(0), TAILOR_SIXTEEN(16), TAILOR_SIXTEEN(32), TAILOR_SIXTEEN(48)
+
 // sum = a · bᵀ, or with `add` sum + a · bᵀ. Asynchronous.
 __device__ __forceinline__ void multiply(Accumulator& sum, std::uint64_t a, std::uint64_t b, bool add, __nv_bfloat16) {
   TAILOR_WGMMA("m64n256k16.f32.bf16.bf16", ", 0, 0");
@@ -53,6 +62,16 @@ __device__ __forceinline__ void multiply(Accumulator& sum, std::uint64_t a, std:
   TAILOR_WGMMA("m64n256k8.f32.tf32.tf32", "");
 }
 
+__device__ __forceinline__ void multiply(HalfAccumulator& sum, std::uint64_t a, std::uint64_t b, bool add) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16"
+      " {" TAILOR_HALF_OF_REGISTERS "}, %64, %65, p, 1, 1, 0, 0;\n}"
+      : TAILOR_HALF
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+
+#undef TAILOR_HALF
+#undef TAILOR_HALF_OF_REGISTERS
 #undef TAILOR_WGMMA
 #undef TAILOR_ALL
 #undef TAILOR_SIXTEEN

@@ -14,6 +14,7 @@ import sys
 import traceback
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # a parent that has asked CUDA itself leaves its children none
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "python")]
 
@@ -39,11 +40,21 @@ class Fuzzer:
     def __init__(self, program, device):
         self.program, self.device, self.judge = program, device, Judge()
         self.paths, self.modes, self.ratios = collections.Counter(), collections.Counter(), collections.defaultdict(list)
+        self.first = ""  # the traceback of the first call that could not even be judged
+        self.is_loaded = False
+
+    def load(self):
+        """In a child: a library with CUDA in it, loaded before the fork, leaves the children none."""
+        if not self.is_loaded:
+            checks.load()
+        self.is_loaded = True
 
     def why(self, case):
+        self.load()
         try:
             return self.judge.judge(case)
         except Exception:  # noqa: BLE001, it is our own fault, and no less to be seen
+            self.first = self.first or traceback.format_exc()
             return "none", traceback.format_exc(limit=-3), None
 
     def one(self, seed):
@@ -61,10 +72,12 @@ class Fuzzer:
         return ops_cases.draw(seed, self.device)
 
     def state(self):
-        return self.paths, self.modes, dict(self.ratios)
+        return self.paths, self.modes, dict(self.ratios), self.first
 
     def merge(self, state):
-        paths, modes, ratios = state
+        paths, modes, ratios, first = state
+        if paths and all(path == "none" for _, path in paths):
+            self.program.fail(f"a child could make none of its calls, the first because of\n{first}")
         self.paths += paths
         self.modes += modes
         for kind, found in ratios.items():
@@ -88,15 +101,22 @@ class Fuzzer:
             "median ratio of rms errors, where a kernel ran": medians}}
 
 
+def there_is_a_gpu():
+    """A child asks: where there is no NVML, torch asks CUDA itself, and whoever has done so must not fork."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if torch.cuda.is_available() else 1)
+    return os.waitpid(child, 0)[1] == 0
+
+
 def main():
     program = Program("Ops", "Random calls of the ops against their chains in eager, on the {device}.",
                       {"--device": "cpu", "--jobs": 1, "--case": ""})
     device = program.options.device
     program.what = program.what.format(device=device.upper())
-    if device == "cuda" and not torch.cuda.is_available():  # asks the driver only, so that a child may still use it
+    if device == "cuda" and not there_is_a_gpu():
         print("ops_fuzz: there is no GPU here, nothing is run")
         return 77
-    checks.load()
     torch.set_num_threads(1)
     fuzzer = Fuzzer(program, device)
     if program.options.case:

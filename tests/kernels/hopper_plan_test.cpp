@@ -78,5 +78,48 @@ TEST(HopperPlan, WhatIsWanted) {
   EXPECT_NE(reason({std::int64_t{1} << 30, 8, 8}, Wanted::always), "");
 }
 
+std::string halves_reason(Shape shape, Wanted wanted = Wanted::where_faster) {
+  shape.processors = 132;
+  shape.element_bytes = 4;
+  const char* why = refuses_halves(shape, wanted);
+  return why != nullptr ? why : "";
+}
+
+TEST(HopperPlan, HalvesTakeWhatTheCudaCoresAreSlowAt) {
+  EXPECT_EQ(halves_reason({1024, 8192, 8192}), "");
+  EXPECT_EQ(halves_reason({16384, 4096, 4096}), "");
+  EXPECT_EQ(halves_reason({32768, 4096, 1024}), "");
+  EXPECT_EQ(halves_reason({256, 8192, 8192}), "") << "388 µs measured, 742 for the linear alone";
+  EXPECT_EQ(halves_reason({2048, 2048, 256}), "");
+}
+
+TEST(HopperPlan, HalvesLeaveSmallProblems) {
+  EXPECT_EQ(halves_reason({128, 8192, 8192}), few);
+  EXPECT_EQ(halves_reason({128, 512, 1024}), few);
+  EXPECT_EQ(halves_reason({1, 8192, 8192}), few);
+}
+
+// In so short a sum two halves are no nearer than float32.
+TEST(HopperPlan, HalvesLeaveShortSums) {
+  const std::string is_short = "its products are so short that halves gain nothing";
+  EXPECT_EQ(halves_reason({65536, 8192, 255}), is_short);
+  EXPECT_EQ(halves_reason({65536, 8192, 256}), "");
+  EXPECT_EQ(halves_reason({65536, 8192, 255}, Wanted::always), "");
+}
+
+TEST(HopperPlan, NobodyTakesEmptySums) {
+  for (const Wanted wanted : {Wanted::always, Wanted::where_faster}) {
+    EXPECT_EQ(halves_reason({1024, 8192, 0}, wanted), "its sums are empty");
+    EXPECT_EQ(reason({1024, 8192, 0}, wanted), "its sums are empty");
+  }
+}
+
+TEST(HopperPlan, HalvesHeedTheSwitchAndTheGroups) {
+  EXPECT_EQ(halves_reason({1024, 8192, 8192}, Wanted::never), "TAILOR_HOPPER=never");
+  Shape shape{1024, 8192, 8192};
+  shape.group_width = 128;
+  EXPECT_EQ(halves_reason(shape), "its groups are not 16, 32 or 64 columns wide");
+}
+
 }  // namespace
 }  // namespace tailor::hopper

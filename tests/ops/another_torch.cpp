@@ -1,4 +1,6 @@
 // Preloaded by version_test.py: makes this process's torch say that it is another version.
-#include <ATen/Version.h>
+#include <cstdint>
 
-std::string at::show_config() { return "PyTorch built with:\n  - Build settings: TORCH_VERSION=1.2.3, USE_CUDA=OFF, "; }
+extern "C" std::uint64_t aoti_torch_abi_version() {
+  return std::uint64_t{1} << 56 | std::uint64_t{2} << 48 | std::uint64_t{3} << 40;
+}

@@ -1,5 +1,7 @@
 """The ops and the scripted nets on CUDA. Skips without a GPU and says so; tools/gpu-check runs it where there is one."""
 import itertools
+import subprocess
+import sys
 import threading
 import unittest
 
@@ -9,7 +11,7 @@ import cases
 import models
 import contract_test
 from cases import B, C, CHAINS, K, N, OPS, draw
-from checks import Checks, Outcome, copied, main
+from checks import Checks, Outcome, copied, library, main
 from doors_test import SIX
 from scripted import Following, is_fused, random_inputs, scripted
 
@@ -292,6 +294,17 @@ class GpuModelTest(Following):
                 fused.bn.cpu(), plain.bn.cpu(), fused.gn.cpu(), plain.gn.cpu()
                 self.same_refusal(fused, plain, random_inputs(1, device="cuda"), f"{row.body}: norms on the CPU, training {training}")
                 fused.cuda(), plain.cuda()
+
+
+@needs_gpu
+class LoadTest(unittest.TestCase):
+    def test_loading_leaves_the_gpu_to_children(self):
+        """Whoever has asked the driver for GPUs must not fork and use one: so loading the library asks nothing."""
+        code = ("import os, sys, torch; torch.ops.load_library(sys.argv[1]); child = os.fork()\n"
+                "if child == 0:\n    os._exit(0 if torch.zeros(1, device='cuda').item() == 0 else 1)\n"
+                "sys.exit(os.waitpid(child, 0)[1])")
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, library()], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
 
 
 if __name__ == "__main__":

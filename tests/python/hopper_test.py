@@ -93,7 +93,9 @@ class HopperTest(Referee):
                 with torch.no_grad():
                     out = self.assert_calls(op.stem, lambda: op(given), f"{op} {what} {dtype}", "cuda")
                     dense = op({**arguments, "bias": bias.contiguous()})
-                self.assert_same(out, dense, f"{op} {what} {dtype}", (3e-2, 3e-2))  # a wrong bias is off by 1
+                # Not element by element: a group norm makes much of one rounding. A wrong bias is off by about 1.
+                off = (out.float() - dense.float()).square().mean().sqrt().item()
+                self.assertLess(off, 0.1, f"{op} {what} {dtype}: root mean square of the difference")
 
     def test_integers_bit_for_bit(self):
         """Where the linear is exact, both kernels compute the same tail of the same numbers. A group's sum may be added up in
@@ -217,7 +219,7 @@ class HopperTest(Referee):
                 self.assert_calls(op.stem, lambda: op(arguments), what, "cuda")
             torch.backends.cuda.matmul.allow_tf32 = False
             try:
-                self.assert_calls(op.stem, lambda: op(sized(op, 64, 256, 64, dtype=torch.float32)), "float32 without TF32", "cuda")
+                self.assert_calls(op.stem, lambda: op(sized(op, 64, 256, 64, dtype=torch.float32)), "float32 without TF32", "fp16x3")
             finally:
                 torch.backends.cuda.matmul.allow_tf32 = True
 

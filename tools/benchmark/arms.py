@@ -160,6 +160,19 @@ def tailor_frozen(setup: Setup) -> Callable:
     return setup.call_module(module)
 
 
+def settled(setup: Setup) -> Callable:
+    with fusing():
+        module = torch.jit.script(setup.fresh())
+    torch.ops.tailor.settle_(module)
+    return setup.call_module(module)
+
+
+def three_fp16(setup: Setup) -> Callable:
+    """What three products of halves cannot be faster than."""
+    x, weight = setup.x.detach().half(), linear_of(setup.model).weight.detach().half()
+    return lambda: [F.linear(x, weight) for _ in range(3)]
+
+
 def batch_norm(norm: torch.nn.BatchNorm1d) -> list:
     return [norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.training, norm.momentum, norm.eps, True]
 
@@ -204,6 +217,8 @@ ARMS = {
     "graph": Kind(graph, "eager, replayed from a CUDA graph", modes=("eval", "train")),
     "max": Kind(compiled_max, "torch.compile(mode='max-autotune-no-cudagraphs')"),
     "tailor_frozen": Kind(tailor_frozen, "fused, frozen, fused again", tailor=True, modes=("eval",)),
+    "settled": Kind(settled, "fused, and its weights settled", tailor=True, modes=("eval",)),
+    "three_fp16": Kind(three_fp16, "three bare products of cuBLAS's in float16", chain=False, modes=("eval",)),
     "op": Kind(op, "the fused op called from Python, without TorchScript", tailor=True),
     "script_linear": Kind(script_linear, "the linear as a scripted module", chain=False),
 }

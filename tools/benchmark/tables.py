@@ -63,7 +63,7 @@ class Lines:
             self.columns += [(f"{arm}-linear", 13, RIGHT) for arm in ("op", "tailor") if arm in arms]
         elif "tailor" in arms:
             self.columns += [("tailor/linear", 13, RIGHT), ("tail/copy", 9, RIGHT), ("error", 5, RIGHT)]
-        if any(arm in arms for arm in ("tailor", "op", "tailor_frozen")):
+        if any(arm in arms for arm in ("tailor", "op", "tailor_frozen", "settled")):
             self.columns += [("path", 9, LEFT)]
 
     def line(self, cells: list) -> str:
@@ -83,7 +83,7 @@ class Lines:
         elif "tailor" in self.arms:
             cells += [ratio_words(over_linear(row, "tailor")), tail_words(row),
                       ratio_words(error_ratio(row))]
-        tailors = [arm for arm in ("tailor", "op", "tailor_frozen") if arm in self.arms]
+        tailors = [arm for arm in ("tailor", "op", "tailor_frozen", "settled") if arm in self.arms]
         if tailors:
             cells.append(path_words(row, tailors[0]))
         return self.line(cells)

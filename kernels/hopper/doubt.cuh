@@ -1,0 +1,160 @@
+// Results that halves may have got wrong are computed again, in float32, from the numbers that were given. A warp does it for
+// its own rows, before the tail: so a result is right wherever it goes, nothing is launched and nothing is waited for. Where
+// there is no doubt, which is nearly always, it costs a comparison for each result.
+#pragma once
+#include "../arithmetic.h"
+#include "storage.cuh"
+
+namespace tailor::hopper {
+
+constexpr int results_of_thread = tile_columns / 2;
+
+// Where a thread's results are: two rows, eight apart, and pairs of neighbours in each eight columns.
+__device__ __forceinline__ constexpr int row_of(int index) { return index / 2 % 2; }
+__device__ __forceinline__ constexpr int column_of(int index) { return index / 4 * 8 + index % 2; }
+
+// 32 sums of each lane, over all lanes: lane i is left with the i-th, in front.
+template <int half>
+__device__ __forceinline__ void leave_own(float (&sums)[32], int lane) {
+  const bool upper = (lane & half) != 0;
+#pragma unroll
+  for (int i = 0; i < half; ++i) {
+    const float first = sums[i];
+    const float second = sums[i + half];
+    const float given = __shfl_xor_sync(~0u, upper ? first : second, half);
+    sums[i] = (upper ? second : first) + given;
+  }
+  if constexpr (half > 1) leave_own<half / 2>(sums, lane);
+}
+
+struct Doubt {
+  const Halves& halves;
+  const std::int64_t rows, columns;  // of the result
+  const int row, column;             // of the tile: the warp's first row, the first column
+  const int lane;
+
+  __device__ __forceinline__ int thread_row(int index) const { return row + lane / 4 + 8 * row_of(index); }
+  __device__ __forceinline__ int thread_column(int index) const { return column + lane % 4 * 2 + column_of(index); }
+
+  // Whether any of the warp's results is doubted. Those that are become NaN, which no sum of halves is.
+  __device__ __forceinline__ bool mark(Accumulator& sums, const RowFacts (&of_rows)[2],
+                                       const ColumnFacts<2>& facts) const {
+    float least[2] = {INFINITY, INFINITY};
+#pragma unroll
+    for (int i = 0; i < results_of_thread; ++i) least[row_of(i)] = fminf(least[row_of(i)], fabsf(sums[i]));
+    const float few = few_products * static_cast<float>(halves.inner);
+    bool sure = true;
+#pragma unroll
+    for (int i = 0; i < 2; ++i)  // what is no number is not sure either
+      sure &= least[i] >= of_rows[i].doubt + facts.most_doubt && of_rows[i].nonzero * facts.least_nonzero > few;
+    if (__all_sync(~0u, sure)) return false;
+    bool any = false;
+#pragma unroll
+    for (int i = 0; i < results_of_thread; ++i) {
+      const RowFacts& of_row = of_rows[row_of(i)];
+      const RowFacts& of_column = facts.of[thread_column(i) - column];
+      const bool is_there = thread_row(i) < rows && thread_column(i) < columns;
+      const bool is_sure = fabsf(sums[i]) >= of_row.doubt + of_column.doubt && of_row.nonzero * of_column.nonzero > few;
+      if (!is_there || is_sure) continue;
+      sums[i] = NAN;
+      any = true;
+    }
+    return __any_sync(~0u, any);
+  }
+
+  // Some neighbours of a row, zero behind its end. Rows that are not there are the last.
+  template <int count>
+  __device__ __forceinline__ Columns<float, count> read(const SplitMatrix& matrix, int which, int k) const {
+    const std::int64_t at = min(static_cast<std::int64_t>(which), matrix.rows - 1);
+    Columns<float, count> out;
+    if (matrix.aligned && k + count <= halves.inner) {
+      using Access = std::conditional_t<count == 4, float4, float2>;
+      const Access all = __ldg(reinterpret_cast<const Access*>(matrix.from + at * matrix.stride + k));
+      return reinterpret_cast<const Columns<float, count>&>(all);
+    }
+    const float* const first = matrix.from + (matrix.transposed ? at : at * matrix.stride);
+    const std::int64_t step = matrix.transposed ? matrix.stride : 1;
+#pragma unroll
+    for (int i = 0; i < count; ++i) out.at[i] = k + i < halves.inner ? __ldg(first + (k + i) * step) : 0.0f;
+    return out;
+  }
+
+  // One result, by the whole warp.
+  __device__ __forceinline__ float one(int x_row, int weight_row) const {
+    constexpr int side_by_side = 4;
+    float sums[side_by_side][4] = {};
+    for (int k = lane * 4; k < halves.inner; k += 32 * 4 * side_by_side) {
+#pragma unroll
+      for (int i = 0; i < side_by_side; ++i) {
+        const auto x = read<4>(halves.x, x_row, k + 32 * 4 * i);
+        const auto w = read<4>(halves.weight, weight_row, k + 32 * 4 * i);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sums[i][j] = fmaf(x.at[j], w.at[j], sums[i][j]);
+      }
+    }
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < side_by_side; ++i) sum += (sums[i][0] + sums[i][1]) + (sums[i][2] + sums[i][3]);
+    for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
+    return sum;
+  }
+
+  // One result of every thread: eight rows by four columns.
+  __device__ __forceinline__ float of_all(int index) const {
+    constexpr int height = 8;
+    constexpr int width = 4;
+    constexpr int count = 2;  // as many as registers allow
+    const int first_row = row + 8 * row_of(index);
+    const int first_column = column + column_of(index);
+    float sums[height * width] = {};  // in the order of the lanes that have them
+    for (int k = lane * count; k < halves.inner; k += 32 * count) {
+      Columns<float, count> w[width];
+#pragma unroll
+      for (int j = 0; j < width; ++j) w[j] = read<count>(halves.weight, first_column + 2 * j, k);
+#pragma unroll
+      for (int i = 0; i < height; ++i) {
+        const auto x = read<count>(halves.x, first_row + i, k);
+#pragma unroll
+        for (int j = 0; j < width; ++j) {
+#pragma unroll
+          for (int at = 0; at < count; ++at) sums[i * width + j] = fmaf(x.at[at], w[j].at[at], sums[i * width + j]);
+        }
+      }
+    }
+    leave_own<16>(sums, lane);
+    return sums[0];
+  }
+
+  // Replaces what is marked. `results` are what the sums stand for by now.
+  __device__ __forceinline__ void settle(Accumulator& results) const {
+    constexpr int words = results_of_thread / 32;
+    constexpr int worth_all = 8;  // one at a time takes less for fewer
+    std::uint32_t doubted[words] = {};
+#pragma unroll
+    for (int i = 0; i < results_of_thread; ++i) doubted[i / 32] |= isnan(results[i]) ? 1u << i % 32 : 0;
+#pragma unroll 1
+    for (int index = 0; index < results_of_thread; ++index) {
+      const bool mine = (doubted[0] & 1) != 0;
+#pragma unroll
+      for (int word = 0; word < words; ++word)  // registers have no index at run time
+        doubted[word] = __funnelshift_r(doubted[word], word + 1 < words ? doubted[word + 1] : 0, 1);
+      std::uint32_t who = __ballot_sync(~0u, mine);
+      if (who == 0) continue;
+      float result = 0;
+      if (__popc(who) > worth_all) {
+        result = of_all(index);
+      } else {
+        for (; who != 0; who &= who - 1) {
+          const int from = __ffs(static_cast<int>(who)) - 1;
+          const float found = one(__shfl_sync(~0u, thread_row(index), from), __shfl_sync(~0u, thread_column(index), from));
+          if (lane == from) result = found;
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < results_of_thread; ++i)
+        if (mine && i == index) results[i] = result;
+    }
+  }
+};
+
+}  // namespace tailor::hopper

@@ -1,0 +1,38 @@
+#include "halves.h"
+
+#include "../ceiling.h"
+#include "halves_split.cuh"
+
+namespace tailor::hopper {
+
+std::int64_t place_halves(Halves& halves, SplitMatrix Halves::*which, void* place) {
+  constexpr std::int64_t alignment = 256;
+  SplitMatrix& matrix = halves.*which;
+  halves.padded = static_cast<int>(ceiling(halves.inner, halves_step) * halves_step);
+  matrix.aligned = !matrix.transposed && reinterpret_cast<std::uintptr_t>(matrix.from) % 16 == 0 &&
+                   matrix.stride % packet == 0;
+  const auto rounded = [](std::int64_t bytes) { return ceiling(bytes, alignment) * alignment; };
+  const std::int64_t of_halves =
+      rounded(matrix.rows * halves.padded * 2 * static_cast<std::int64_t>(sizeof(__half)));
+  if (place != nullptr) {
+    matrix.halves = place;
+    matrix.facts = reinterpret_cast<RowFacts*>(static_cast<char*>(place) + of_halves);
+  }
+  return of_halves + rounded(matrix.rows * static_cast<std::int64_t>(sizeof(RowFacts)));
+}
+
+const char* make_halves(const Halves& halves, void* stream) {
+  auto* const to = static_cast<cudaStream_t>(stream);
+  Halves by_rows = halves;
+  Halves by_columns = halves;
+  for (const auto which : {&Halves::x, &Halves::weight}) {
+    const SplitMatrix& matrix = halves.*which;
+    if (matrix.is_made || matrix.transposed) (by_rows.*which).rows = 0;
+    if (matrix.is_made || !matrix.transposed) (by_columns.*which).rows = 0;
+  }
+  if (by_rows.x.rows + by_rows.weight.rows > 0)
+    if (const char* error = split_by_rows(by_rows, to)) return error;
+  return split_by_columns(by_columns, to);
+}
+
+}  // namespace tailor::hopper

@@ -1,0 +1,47 @@
+// A float32 matrix as two of halves. Each row is multiplied by a power of two that brings its largest number to 2^14 … 2^15; a
+// number is then rounded to a half, and what is missing to another: 22 bits and a sign. Nothing here is CUDA or torch.
+#pragma once
+#include <cstdint>
+
+namespace tailor::hopper {
+
+// What the kernel knows of a row of x or of the weight.
+struct alignas(16) RowFacts {
+  float unscale;  // the row is its halves times this
+  // A result (in units of the scaled rows) whose magnitude is less than x's row's doubt plus the weight's row's is computed
+  // again, from the float32 numbers. Minus infinity where all numbers are zero, infinity where halves are no use.
+  float doubt;
+  float nonzero;  // how many numbers are not zero; infinity where none is, which there is no doubt about
+};
+
+// A sum of few products is nearly exact in float32. So many are few: as two rows with these counts have on average.
+constexpr float few_products = 64;
+
+// One matrix: rows of `padded` higher halves, and then as many lower ones.
+struct SplitMatrix {
+  const float* from = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t stride = 0;  // of `from`, in elements
+  bool transposed = false;  // `from` has its rows as columns
+  bool aligned = false;     // 16 bytes of a row can be read at a time
+  void* halves = nullptr;
+  RowFacts* facts = nullptr;
+  bool is_made = false;  // by an earlier call
+};
+
+// Both operands of a product.
+struct Halves {
+  SplitMatrix x, weight;
+  int inner = 0;   // columns of both
+  int padded = 0;  // the same to whole steps of the main loop; what is added is zero
+};
+
+constexpr int halves_step = 64;
+
+// Says where those of a matrix lie: from `place` on, which is null to ask only how many bytes they are.
+std::int64_t place_halves(Halves& halves, SplitMatrix Halves::*matrix, void* place);
+
+// Makes those that are not made yet, on `stream` (a cudaStream_t). Null, or what went wrong.
+const char* make_halves(const Halves& halves, void* stream);
+
+}  // namespace tailor::hopper

@@ -1,0 +1,98 @@
+// float32 by three products of halves: low · high, high · low, high · high. What the two lower halves give together is below
+// float32's last bit. A step's three products share an accumulator that starts at zero, and are then added to float32
+// registers: the tensor cores cut sums off where float32 rounds them, and in a long sum that would show.
+#pragma once
+#include "doubt.cuh"
+#include "problem.h"
+
+namespace tailor::hopper {
+
+__device__ __forceinline__ RowFacts facts_of(const SplitMatrix& matrix, std::int64_t row) {
+  return row < matrix.rows ? matrix.facts[row] : RowFacts{1, -INFINITY, INFINITY};
+}
+
+// A warp brings what is known of a tile's columns.
+__device__ __forceinline__ void bring_facts(const Problem& problem, int first, int lane, ColumnFacts<2>& to) {
+  float most = -INFINITY;
+  float least = INFINITY;
+  for (int i = lane; i < tile_columns; i += 32) {
+    const RowFacts facts = to.of[i] = facts_of(problem.halves.weight, first + i);
+    most = fmaxf(most, facts.doubt);
+    least = fminf(least, facts.nonzero);
+  }
+  for (int other = 16; other > 0; other /= 2) {
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, other));
+    least = fminf(least, __shfl_xor_sync(~0u, least, other));
+  }
+  if (lane == 0) {
+    to.most_doubt = most;
+    to.least_nonzero = least;
+  }
+}
+__device__ __forceinline__ void bring_facts(const Problem&, int, int, ColumnFacts<1>&) {}
+
+// The 128 columns of a step that fit into registers beside the sums.
+constexpr int half_columns = tile_columns / 2;
+constexpr int half_results = results_of_thread / 2;
+
+// A warpgroup's rows by half of the columns of a step. Waits for the result: meanwhile the other warpgroup has the tensor cores.
+__device__ __forceinline__ void add_half_step(Accumulator& sums, const Stage<2>& from, int group, int half) {
+  constexpr int high = 0;
+  constexpr int low = 1;
+  constexpr int instructions = row_bytes / instruction_bytes;
+  const auto x = [&](int piece) { return describe_block(address_of(from.x[piece][group * warpgroup_rows])); };
+  const auto w = [&](int piece) { return describe_block(address_of(from.w[piece][half * half_columns])); };
+  HalfAccumulator block;
+  // The small ones first: each addition to a large sum is cut off.
+  begin_products();
+#pragma unroll
+  for (int i = 0; i < instructions; ++i) {
+    multiply(block, x(low) + next_instruction * i, w(high) + next_instruction * i, i > 0);
+    multiply(block, x(high) + next_instruction * i, w(low) + next_instruction * i, true);
+  }
+#pragma unroll
+  for (int i = 0; i < instructions; ++i)
+    multiply(block, x(high) + next_instruction * i, w(high) + next_instruction * i, true);
+  close_group_of_products();
+  wait_for_products<0>();
+#pragma unroll
+  for (int i = 0; i < half_results; ++i) sums[half * half_results + i] += block[i];
+}
+
+// From sums of scaled rows to the linear's results without bias: exact, and computed again where that is not sure.
+__device__ __forceinline__ void unscale(Accumulator& sums, const Problem& problem, const RowFacts (&of_rows)[2],
+                                        const ColumnFacts<2>& facts, int row, int column, int lane) {
+  const Doubt doubt{problem.halves, problem.tail.rows, problem.tail.columns, row, column, lane};
+  const bool any = doubt.mark(sums, of_rows, facts);
+#pragma unroll
+  for (int i = 0; i < results_of_thread; ++i) {
+    // In this order: both factors together may leave float's range.
+    sums[i] = sums[i] * of_rows[row_of(i)].unscale * facts.of[lane % 4 * 2 + column_of(i)].unscale;
+  }
+  if (any) doubt.settle(sums);
+}
+
+// A part of the result, from registers to memory: four threads fill sectors of 32 bytes.
+template <class Value>
+__device__ __forceinline__ void write_floats(const Tail& tail, const Value& value, int row, int column, int lane) {
+  constexpr int width = static_cast<int>(sizeof(value.at[0]) / sizeof(float));
+#pragma unroll
+  for (int at = 0; at < 2; ++at) {
+    const std::int64_t to_row = row + lane / 4 + 8 * at;
+    if (to_row >= tail.rows) continue;
+    float* const to = static_cast<float*>(tail.out) + to_row * tail.columns;
+#pragma unroll
+    for (int i = 0; i < width; i += 2) {
+      const int to_column = column + i * 4 + lane % 4 * 2;
+      if (tail.columns % 2 == 0) {
+        if (to_column < tail.columns)
+          *reinterpret_cast<float2*>(to + to_column) = make_float2(value.at[at][i], value.at[at][i + 1]);
+      } else {
+        if (to_column < tail.columns) to[to_column] = value.at[at][i];
+        if (to_column + 1 < tail.columns) to[to_column + 1] = value.at[at][i + 1];
+      }
+    }
+  }
+}
+
+}  // namespace tailor::hopper

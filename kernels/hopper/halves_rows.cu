@@ -1,0 +1,147 @@
+// Makes halves of x and of the weight where both are stored by rows, in one launch: a row by one to sixteen warps. The row waits
+// in registers while its largest number is looked for; what does not fit is read again, from the L2.
+#include "../ceiling.h"
+#include "../cuda/launch.cuh"
+#include "halves_split.cuh"
+
+namespace tailor::hopper {
+namespace {
+
+constexpr int in_registers = 4;  // packets
+constexpr int block_threads_of_split = 512;
+
+template <int threads>
+struct Together {
+  static constexpr int warps = threads / 32;
+  struct Memory {
+    std::uint32_t largest[warps];
+    int nonzero[warps];
+    float rest[warps];
+    bool has_low[warps], integers[warps];
+  };
+  Memory& memory;
+  const int lane, warp;  // of the row's threads
+
+  __device__ __forceinline__ void sync() const {
+    if constexpr (warps > 1) __syncthreads();
+  }
+  __device__ __forceinline__ std::uint32_t most(std::uint32_t value) const {
+    value = __reduce_max_sync(~0u, value);
+    if constexpr (warps > 1) {
+      if (lane == 0) memory.largest[warp] = value;
+      sync();
+      for (int i = 0; i < warps; ++i) value = max(value, memory.largest[i]);
+    }
+    return value;
+  }
+  __device__ __forceinline__ void gather(Found& found) const {
+    hopper::gather(found);
+    if constexpr (warps > 1) {
+      if (lane == 0) {
+        memory.nonzero[warp] = found.nonzero;
+        memory.rest[warp] = found.rest;
+        memory.has_low[warp] = found.has_low;
+        memory.integers[warp] = found.integers;
+      }
+      sync();
+      found.nonzero = 0;
+      found.rest = 0;
+      for (int i = 0; i < warps; ++i) {
+        found.nonzero += memory.nonzero[i];
+        found.rest += memory.rest[i];
+        found.has_low |= memory.has_low[i];
+        found.integers &= memory.integers[i];
+      }
+    }
+  }
+};
+
+template <bool aligned>
+__device__ __forceinline__ Values read(const float* row, int column, int columns) {
+  Values out;
+  if (aligned && column + packet <= columns) {
+    const float4 all = __ldg(reinterpret_cast<const float4*>(row + column));
+    return {{all.x, all.y, all.z, all.w}};
+  }
+#pragma unroll
+  for (int i = 0; i < packet; ++i) out.at[i] = column + i < columns ? __ldg(row + column + i) : 0.0f;
+  return out;
+}
+
+template <int threads, bool aligned>
+__global__ void __launch_bounds__(block_threads_of_split, 2) split_rows(const __grid_constant__ Halves halves) {
+  cuda::wait_for_kernel_before();
+  constexpr int rows_of_block = block_threads_of_split / threads;
+  __shared__ typename Together<threads>::Memory memory[rows_of_block];
+  const int thread = static_cast<int>(threadIdx.x) % threads;
+  const int place = static_cast<int>(threadIdx.x) / threads;
+  const Together<threads> together{memory[place], thread % 32, thread / 32};
+
+  const std::int64_t all = halves.x.rows + halves.weight.rows;
+  // Whole blocks stay together: there are barriers on the way.
+  std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * rows_of_block + place;
+  const bool is_there = row < all;
+  if (!is_there) row = all - 1;
+  const bool is_weight = row >= halves.x.rows;
+  const SplitMatrix& matrix = is_weight ? halves.weight : halves.x;
+  if (is_weight) row -= halves.x.rows;
+  const float* from = matrix.from + row * matrix.stride;
+
+  Values values[in_registers];
+  std::uint32_t largest = 0;
+#pragma unroll
+  for (int i = 0; i < in_registers; ++i) {
+    values[i] = read<aligned>(from, (i * threads + thread) * packet, halves.inner);
+    look_for_largest(values[i], largest);
+  }
+  for (int column = (in_registers * threads + thread) * packet; column < halves.inner; column += threads * packet)
+    look_for_largest(read<aligned>(from, column, halves.inner), largest);
+  largest = together.most(largest);
+
+  const Scale scale(largest);
+  auto* const high = static_cast<__half*>(matrix.halves) + row * 2 * halves.padded;
+  Found found;
+#pragma unroll
+  for (int i = 0; i < in_registers; ++i) {
+    const int column = (i * threads + thread) * packet;
+    if (column >= halves.padded || !is_there) continue;
+    // Infinity times zero is no number.
+    split(scale.usable ? values[i] : Values{}, scale.up, high + column, high + halves.padded + column, found);
+  }
+  for (int column = (in_registers * threads + thread) * packet; column < halves.padded && is_there;
+       column += threads * packet)
+    split(scale.usable ? read<aligned>(from, column, halves.inner) : Values{}, scale.up, high + column,
+          high + halves.padded + column, found);
+  together.gather(found);
+  if (thread != 0 || !is_there) return;
+  matrix.facts[row] = facts_from(found, largest, scale, is_weight);
+}
+
+template <int threads>
+void launch(const Halves& halves, cudaStream_t stream) {
+  const dim3 grid = cuda::grid_of(ceiling(halves.x.rows + halves.weight.rows, block_threads_of_split / threads), 1);
+  // One that has no rows here may be anything.
+  if ((halves.x.aligned || halves.x.rows == 0) && (halves.weight.aligned || halves.weight.rows == 0))
+    cuda::launch<split_rows<threads, true>>(grid, block_threads_of_split, stream, halves);
+  else
+    cuda::launch<split_rows<threads, false>>(grid, block_threads_of_split, stream, halves);
+}
+
+}  // namespace
+
+const char* split_by_rows(const Halves& halves, cudaStream_t to) {
+  const auto fits = [&](int threads) { return halves.inner <= threads * packet * in_registers; };
+  if (fits(32))
+    launch<32>(halves, to);
+  else if (fits(64))
+    launch<64>(halves, to);
+  else if (fits(128))
+    launch<128>(halves, to);
+  else if (fits(256))
+    launch<256>(halves, to);
+  else
+    launch<512>(halves, to);
+  return cuda::launch_error();
+}
+
+}  // namespace tailor::hopper

@@ -1,0 +1,171 @@
+#include "linear.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include "../kernels/whole.h"
+#include "calls.h"
+#include "fast.h"
+#include "float32.h"
+#include "plain.h"
+
+namespace tailor {
+namespace {
+
+using torch::autograd::variable_list;
+
+// A matrix, or one that is meant transposed.
+struct Operand {
+  at::Tensor matrix;
+  bool transposed = false;
+
+  std::int64_t rows() const { return matrix.size(transposed ? 1 : 0); }
+  std::int64_t inner() const { return matrix.size(transposed ? 0 : 1); }
+  bool is_dense() const { return matrix.stride(1) == 1; }
+};
+
+struct Kernels {
+  const WholeKernels* kernels;
+  CallCounter count;
+};
+
+// Null where this build has none.
+Kernels* kernels() {
+  static const std::unique_ptr<Kernels> found = [] {
+    // Not before the first call: kernels register themselves in no particular order.
+    const auto all = find_whole("linear", Device::cuda);
+    return all.empty() ? nullptr : std::unique_ptr<Kernels>(new Kernels{all.front(), {"linear", all.front()->path}});
+  }();
+  return found.get();
+}
+
+// x · weightᵀ + bias by our kernel, or undefined where it does not take that.
+at::Tensor by_kernel(const Operand& x, const Operand& weight, const at::Tensor& bias) {
+  if (!x.matrix.is_cuda() || x.matrix.scalar_type() != at::kFloat || !x.is_dense() || !weight.is_dense() ||
+      (bias.defined() && bias.numel() > 1 && bias.stride(0) != 1))
+    return {};
+  Kernels* const found = kernels();
+  if (found == nullptr) return {};
+  Linear linear;
+  linear.x = x.matrix.const_data_ptr();
+  linear.weight = weight.matrix.const_data_ptr();
+  linear.bias = bias.defined() ? bias.const_data_ptr() : nullptr;
+  linear.inner = x.inner();
+  linear.x_stride = x.matrix.stride(0);
+  linear.weight_stride = weight.matrix.stride(0);
+  linear.x_transposed = x.transposed;
+  linear.weight_transposed = weight.transposed;
+  linear.tensor_float32 = tensor_float32_is_allowed();
+  linear.split_float32 = split_float32_is_allowed();
+  Tail tail;
+  tail.element = Element::float32;
+  tail.rows = x.rows();
+  tail.columns = weight.rows();
+  if (found->kernels->refuses(linear, tail) != nullptr) return {};
+  const auto kind = x.matrix.options().requires_grad(false);
+  at::Tensor out = at::empty({tail.rows, tail.columns}, kind);
+  tail.out = out.mutable_data_ptr();
+  const at::Tensor workspace = at::empty({found->kernels->workspace(linear, tail)}, kind.dtype(at::kByte));
+  linear.workspace = workspace.mutable_data_ptr();
+  const char* error = found->kernels->forward(linear, tail, current_stream(out.device()));
+  TORCH_CHECK(error == nullptr, "tailor: linear: ", error);
+  found->count.count();
+  return out;
+}
+
+at::Tensor as_matrix(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor : tensor.flatten(0, -2); }
+
+class LinearBackward final : public torch::autograd::Node {
+ public:
+  static void attach(const at::Tensor& out, const at::Tensor& input, const at::Tensor& weight) {
+    const std::shared_ptr<LinearBackward> node(new LinearBackward, torch::autograd::deleteNode);
+    node->set_next_edges(torch::autograd::collect_next_edges(input, weight));
+    // Each is needed for the other's gradient.
+    if (weight.requires_grad()) node->input_ = Saved(input, false);
+    if (input.requires_grad()) node->weight_ = Saved(weight, false);
+    torch::autograd::set_history(out, node);
+  }
+
+  std::string name() const override { return "tailor::linear_backward"; }
+
+  void release_variables() override {
+    const std::lock_guard lock(mutex_);
+    input_.reset_data();
+    weight_.reset_data();
+  }
+
+  variable_list apply(variable_list&& gradients) override {
+    const at::Tensor& of_out = gradients.at(0);
+    variable_list made(2);
+    if (!of_out.defined()) return made;
+    at::Tensor input;
+    at::Tensor weight;
+    {
+      const std::lock_guard lock(mutex_);
+      input = input_.unpack(shared_from_this());
+      weight = weight_.unpack(shared_from_this());
+    }
+    const at::Tensor of_rows = as_matrix(of_out);
+    if (task_should_compute_output(0)) made[0] = product(of_rows, weight).view_symint(input_sizes(of_out, weight));
+    if (task_should_compute_output(1)) made[1] = product_of_columns(of_rows, as_matrix(input));
+    return made;
+  }
+
+ private:
+  using Saved = torch::autograd::SavedVariable;
+
+  static c10::SymDimVector input_sizes(const at::Tensor& of_out, const at::Tensor& weight) {
+    c10::SymDimVector sizes(of_out.sym_sizes().begin(), of_out.sym_sizes().end());
+    sizes.back() = weight.sym_size(1);
+    return sizes;
+  }
+  // Gradients that are differentiated again are torch's to make, and so is what hooks and `.data =` have put in a saved
+  // tensor's place.
+  static bool is_ordinary(const at::Tensor& a, const at::Tensor& b) {
+    return !c10::GradMode::is_enabled() && unusual_thread() == nullptr && unusual_tensor(a) == nullptr &&
+           unusual_tensor(b) == nullptr && a.device() == b.device() && a.scalar_type() == b.scalar_type();
+  }
+  static at::Tensor product(const at::Tensor& a, const at::Tensor& b) {  // a · b
+    if (is_ordinary(a, b) && a.size(1) == b.size(0)) {
+      const c10::OptionalDeviceGuard guard(a.device());
+      if (at::Tensor out = by_kernel({a, false}, {b, true}, {}); out.defined()) return out;
+    }
+    return a.mm(b);
+  }
+  static at::Tensor product_of_columns(const at::Tensor& a, const at::Tensor& b) {  // aᵀ · b
+    if (is_ordinary(a, b) && a.size(0) == b.size(0)) {
+      const c10::OptionalDeviceGuard guard(a.device());
+      if (at::Tensor out = by_kernel({a, true}, {b, true}, {}); out.defined()) return out;
+    }
+    return a.t().mm(b);
+  }
+
+  Saved input_, weight_;
+};
+
+}  // namespace
+
+at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+  const bool is_matrix = input.dim() == 2 || (input.dim() > 2 && input.is_contiguous());
+  if (!is_matrix) return at::linear(input, weight, bias);
+  at::Tensor out;
+  {
+    const c10::AutoGradMode off(false);  // the node is our own
+    out = by_kernel({as_matrix(input)}, {weight}, bias);
+    if (out.defined() && input.dim() != 2) {
+      std::vector<std::int64_t> sizes = input.sizes().vec();
+      sizes.back() = weight.size(0);
+      out = at::_unsafe_view(out, sizes);
+    }
+  }
+  if (!out.defined()) return at::linear(input, weight, bias);
+  if (c10::GradMode::is_enabled() && (input.requires_grad() || weight.requires_grad()))
+    LinearBackward::attach(out, input, weight);
+  return out;
+}
+
+}  // namespace tailor

@@ -1,0 +1,164 @@
+#include "settled.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace tailor {
+namespace {
+
+// How much may be kept: TAILOR_KEEP_MIB, else 16 GiB. Beyond it, what was not used for longest goes.
+std::int64_t most_bytes() {
+  static const std::int64_t bytes = [] {
+    const char* value = std::getenv("TAILOR_KEEP_MIB");
+    char* end = nullptr;
+    const long long given = value != nullptr ? std::strtoll(value, &end, 10) : -1;
+    return (given >= 0 && end != value && *end == '\0' ? given : 16384) << 20;
+  }();
+  return bytes;
+}
+
+// All that torch can see of a weight. Weak references: addresses of what is gone are not used again while one is held.
+struct Sight {
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+  const void* data;
+  std::uint32_t version;
+  std::vector<std::int64_t> sizes, strides;
+
+  explicit Sight(const at::Tensor& weight)
+      : storage(weight.storage().getWeakStorageImpl()),
+        data(weight.const_data_ptr()),
+        version(weight._version()),
+        sizes(weight.sizes().vec()),
+        strides(weight.strides().vec()) {}
+  bool is_of(const at::Tensor& weight) const {
+    return storage._unsafe_get_target() == weight.storage().unsafeGetStorageImpl() &&
+           data == weight.const_data_ptr() && version == weight._version() && sizes == weight.sizes() &&
+           strides == weight.strides();
+  }
+};
+
+struct Kept {
+  Sight sight;
+  const WholeKernels* kernels;  // all chains have kernels of their own
+  std::int64_t bytes;
+  at::Tensor made;
+  c10::Stream stream;
+  c10::Event event;
+  std::uint64_t used;
+};
+
+struct Settled {
+  c10::weak_intrusive_ptr<c10::TensorImpl> weight;
+  std::optional<Kept> kept;
+};
+
+class Store {
+ public:
+  bool is_empty() const { return count_.load(std::memory_order_relaxed) == 0; }
+
+  void settle(const at::Tensor& weight) {
+    const std::lock_guard lock(mutex_);
+    forget_the_dead();
+    all_.try_emplace(weight.unsafeGetTensorImpl(),
+                     Settled{c10::weak_intrusive_ptr<c10::TensorImpl>(weight.getIntrusivePtr()), std::nullopt});
+    count_ = all_.size();
+  }
+
+  void release(const at::Tensor& weight) {
+    const std::lock_guard lock(mutex_);
+    all_.erase(weight.unsafeGetTensorImpl());
+    forget_the_dead();
+  }
+
+  std::int64_t bytes() {
+    const std::lock_guard lock(mutex_);
+    forget_the_dead();
+    return bytes_now();
+  }
+
+  at::Tensor kept(const at::Tensor& weight, const WholeKernels& kernels, const Linear& linear, const Tail& tail) {
+    const std::lock_guard lock(mutex_);
+    const auto found = all_.find(weight.unsafeGetTensorImpl());
+    if (found == all_.end()) return {};
+    const c10::Stream stream = c10::impl::VirtualGuardImpl(weight.device().type()).getStream(weight.device());
+    if (!kernels.may_keep(stream.native_handle())) return {};
+    std::optional<Kept>& kept = found->second.kept;
+    if (kept && (kept->kernels->keep != kernels.keep || !kept->sight.is_of(weight))) kept.reset();
+    if (!kept && !make(kept, weight, kernels, linear, tail, stream)) return {};
+    if (stream != kept->stream) {
+      kept->event.block(stream);
+      kept->made.record_stream(stream);
+    }
+    kept->used = ++clock_;
+    return kept->made;
+  }
+
+ private:
+  bool make(std::optional<Kept>& kept, const at::Tensor& weight, const WholeKernels& kernels, const Linear& linear,
+            const Tail& tail, const c10::Stream& stream) {
+    const std::int64_t bytes = kernels.kept_bytes(linear, tail);
+    if (bytes > most_bytes()) return false;
+    forget_the_dead();
+    while (bytes_now() + bytes > most_bytes()) forget_the_oldest();
+    const at::Tensor made = at::empty({bytes}, weight.options().dtype(at::kByte).requires_grad(false));
+    const char* error = kernels.keep(linear, tail, made.mutable_data_ptr(), stream.native_handle());
+    TORCH_CHECK(error == nullptr, "tailor: what is kept of a weight: ", error);
+    c10::Event event(stream.device_type());
+    event.record(stream);
+    kept.emplace(Kept{Sight(weight), &kernels, bytes, made, stream, std::move(event), 0});
+    return true;
+  }
+
+  std::int64_t bytes_now() const {
+    std::int64_t sum = 0;
+    for (const auto& [impl, settled] : all_) sum += settled.kept ? settled.kept->bytes : 0;
+    return sum;
+  }
+
+  void forget_the_dead() {
+    for (auto each = all_.begin(); each != all_.end();)
+      each = each->second.weight.expired() ? all_.erase(each) : std::next(each);
+    count_ = all_.size();
+  }
+
+  void forget_the_oldest() {
+    Settled* oldest = nullptr;
+    for (auto& [impl, settled] : all_)
+      if (settled.kept && (oldest == nullptr || settled.kept->used < oldest->kept->used)) oldest = &settled;
+    if (oldest != nullptr) oldest->kept.reset();
+  }
+
+  std::mutex mutex_;
+  std::unordered_map<const c10::TensorImpl*, Settled> all_;
+  std::atomic<std::size_t> count_{0};
+  std::uint64_t clock_ = 0;
+};
+
+// Never destroyed: at exit the driver may be gone before it.
+Store& store() {
+  static Store* const all = new Store;
+  return *all;
+}
+
+}  // namespace
+
+void settle(const at::Tensor& weight) { store().settle(weight); }
+void release(const at::Tensor& weight) { store().release(weight); }
+std::int64_t kept_bytes() { return store().bytes(); }
+
+at::Tensor kept(const at::Tensor& weight, const WholeKernels& kernels, const Linear& linear, const Tail& tail) {
+  // A tensor of inference mode has no version.
+  if (store().is_empty() || kernels.keep == nullptr || weight.is_inference()) return {};
+  return store().kept(weight, kernels, linear, tail);
+}
+
+}  // namespace tailor

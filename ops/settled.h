@@ -1,0 +1,21 @@
+// What kernels derive from weights, kept from call to call for weights that the user has settled: his word that nobody writes
+// to them behind torch's back. What torch can see is still looked at: a version, a storage, a shape that is another one, and it
+// is derived anew.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "../kernels/whole.h"
+
+namespace tailor {
+
+void settle(const at::Tensor& weight);
+void release(const at::Tensor& weight);
+
+// Of all weights, on all devices.
+std::int64_t kept_bytes();
+
+// What is kept of a settled weight for these kernels, made now if need be, ready on the current stream. Undefined where the weight
+// is not settled, or nothing may be kept now.
+at::Tensor kept(const at::Tensor& weight, const WholeKernels& kernels, const Linear& linear, const Tail& tail);
+
+}  // namespace tailor

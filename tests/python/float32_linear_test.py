@@ -1,0 +1,129 @@
+"""Where a tail has a kernel of its own, the linear and the products of its backward are fp16x3's too: with gradients, and with
+batch statistics."""
+import itertools
+import os
+import unittest
+
+os.environ["TAILOR_HOPPER"] = "always"  # also where it is slower
+
+import torch
+
+import cases
+from cases import CHAINS
+from checks import calls_of, copied, main
+from cuda_test import Referee
+from float32_test import HOPPER, laid_out, sized
+
+COUNTER = ("linear", "fp16x3")
+
+
+@unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
+class LinearTest(Referee):
+    def learning(self, op, arguments, wanted, of_out=None, run=None):
+        """The result and the gradients of what is wanted, and how many products ran here."""
+        mine = copied(arguments)
+        for name in wanted:
+            mine[name].requires_grad_()
+        before = calls_of(*COUNTER)
+        out = (run or op)(mine)
+        of_out = torch.ones_like(out) if of_out is None else of_out.to(out.dtype)
+        out.backward(of_out)
+        return out.detach(), [mine[name].grad for name in wanted], calls_of(*COUNTER) - before
+
+    def compare(self, op, arguments, wanted=("input", "weight", "bias"), what="", of_out=None):
+        out, mine, count = self.learning(op, arguments, wanted, of_out)
+        eager, theirs, _ = self.learning(op, arguments, wanted, of_out, op.eager)
+        exact, right, _ = self.learning(op, cases.in_double(copied(arguments)), wanted, of_out, op.eager)
+        self.assertEqual(count, 1 + ("input" in wanted) + ("weight" in wanted), f"{op} {what}: products")
+        self.close(out, eager, exact, f"{op} {what}")
+        for name, a, b, c in zip(wanted, mine, theirs, right):
+            self.close(a, b, c, f"{op} {what}: {name}'s gradient")
+
+    def test_sizes(self):
+        for op in CHAINS:
+            for rows, columns, inner in ((2, 16, 5), (3, 64, 257), (127, 320, 64), (128, 256, 300), (129, 272, 31), (300, 576, 1000)):
+                self.compare(op, sized(op, rows, columns, inner), what=f"{rows}×{inner}→{columns}")
+
+    def test_who_wants_a_gradient(self):
+        for op, wanted in itertools.product(CHAINS, (("input",), ("weight",), ("input", "bias"), ("weight", "bias"), ("input", "weight"))):
+            self.compare(op, sized(op, 130, 320, 260), wanted, f"{wanted}")
+
+    def test_cotangents(self):
+        for op in CHAINS:
+            arguments = sized(op, 130, 320, 260)
+            wide = torch.randn(130, 640, device="cuda")
+            for what, of_out in (("strides", wide[:, ::2]), ("transposed", torch.randn(320, 130, device="cuda").t()),
+                                 ("expanded", torch.randn(320, device="cuda").expand(130, 320)), ("zero", torch.zeros(130, 320, device="cuda"))):
+                self.compare(op, arguments, what=what, of_out=of_out)
+
+    def test_three_dimensions(self):
+        for op in (op for op in CHAINS if not op.group_norm and not op.batch_norm):
+            arguments = sized(op, 150, 320, 300)
+            self.compare(op, {**arguments, "input": arguments["input"].view(3, 50, 300)}, what="3-D")
+
+    def test_rows_in_wider_ones(self):
+        op = next(o for o in CHAINS if o.stem == "linear_sigmoid_mul_add")
+        arguments = sized(op, 130, 320, 260)
+        for name in ("input", "weight"):
+            leaf = laid_out(arguments[name], 3, 267).requires_grad_()
+            out = op({**arguments, name: leaf})
+            mine, = torch.autograd.grad(out.sum(), leaf)
+            dense = arguments[name].clone().requires_grad_()
+            right, = torch.autograd.grad(op({**arguments, name: dense}).sum(), dense)
+            self.assert_bitwise(mine, right, name)
+
+    def test_differentiated_again(self):
+        op = next(o for o in CHAINS if o.stem == "linear_sigmoid_mul_add")
+
+        def twice(run, arguments):
+            mine = copied(arguments)
+            x, w = (mine[name].requires_grad_() for name in ("input", "weight"))
+            first = torch.autograd.grad(run(mine).square().sum(), (x, w), create_graph=True)
+            return torch.autograd.grad(sum(g.square().sum() for g in first), (x, w))
+        arguments = sized(op, 20, 64, 70)
+        exact = twice(op.eager, cases.in_double(copied(arguments)))
+        for mine, eager, right in zip(twice(op, arguments), twice(op.eager, arguments), exact):
+            self.close(mine, eager, right, "second derivatives", loose=4.0)
+
+    def test_written_to_in_between(self):
+        op = next(o for o in CHAINS if o.stem == "linear_sigmoid_mul_add")
+        for name, other in (("weight", "input"), ("input", "weight")):
+            arguments = sized(op, 130, 320, 260)
+            arguments[other].requires_grad_()
+            out = op(arguments)
+            arguments[name].mul_(2)
+            with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                out.sum().backward()
+
+    def test_backward_once(self):
+        op = next(o for o in CHAINS if o.stem == "linear_sigmoid_mul_add")
+        arguments = sized(op, 130, 320, 260)
+        arguments["weight"].requires_grad_()
+        out = op(arguments).sum()
+        out.backward()
+        with self.assertRaisesRegex(RuntimeError, "second time"):
+            out.backward()
+
+    def test_batch_statistics(self):
+        for op in (op for op in CHAINS if op.batch_norm and not op.inference):
+            for rows, columns, inner in ((2, 16, 300), (130, 320, 260), (300, 576, 1000)):
+                arguments = sized(op, rows, columns, inner, training=True)
+                before = calls_of(*COUNTER)
+                self.forward(op, arguments, f"{rows}×{inner}→{columns}")
+                self.assertEqual(calls_of(*COUNTER) - before, 1, f"{op}")
+                self.compare(op, arguments, what=f"training, {rows}×{inner}→{columns}")
+
+    def test_bit_for_bit_from_run_to_run(self):
+        for op in CHAINS:
+            arguments = sized(op, 300, 576, 520)
+            first = self.learning(op, arguments, ("input", "weight", "bias"))[:2]
+            for _ in range(20):
+                out, gradients, _ = self.learning(op, arguments, ("input", "weight", "bias"))
+                for a, b in zip((out, *gradients), (first[0], *first[1])):
+                    self.assert_bitwise(a, b, f"{op}")
+
+
+if __name__ == "__main__":
+    if not HOPPER:
+        print("float32_linear_test: no GPU of compute capability 9.0 here, all of it is skipped", flush=True)
+    main()

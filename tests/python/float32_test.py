@@ -1,0 +1,455 @@
+"""float32 on Hopper's tensor cores, as three products of fp16 halves: never further from float64 than eager's SGEMM, whatever
+the numbers are. Each call must take the path `fp16x3`; where sums are exact, so must be the results."""
+import itertools
+import os
+import subprocess
+import sys
+import unittest
+
+os.environ["TAILOR_HOPPER"] = "always"  # also where it is slower
+
+import torch
+import torch.nn.functional as F
+
+import cases
+import contract_test
+from cases import CHAINS, draw
+from checks import ROOT, calls_of, copied, library, main
+from cuda_test import Referee
+
+from float32_error.arms import bare  # tools/, put on the path by checks
+from float32_error.inputs import DISTRIBUTIONS, Draw
+from float32_error.mixtures import Mixture
+from float32_error.referee import FLOOR, Referee as Product, ratio
+
+HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+PATH, RULE = "fp16x3", "linear_mul_batch_norm"
+LEAST = 256  # shorter sums may go the other way
+ROWS = [1, 2, 63, 64, 65, 127, 128, 129, 191, 255, 256, 257, 385, 511, 513]  # tiles have 128 rows, clusters two of them
+COLUMNS = [16, 64, 128, 192, 240, 256, 272, 320, 512, 528, 832]  # tiles have 256
+BY_FOURS = [4, 8, 12, 60, 68, 252, 260, 508, 516, 772]
+INNER = [LEAST + more for more in (0, 1, 2, 3, 4, 5, 7, 8, 15, 31, 32, 33, 63, 64, 65, 127, 128, 129)] + [1000, 1023, 2047, 2052]
+
+
+def sized(op, rows, columns, inner, width=16, seed=0, **changes):
+    column = (1,) if op.stem == "linear_batch_norm_add_div_swish" else (columns,)
+    return draw(op, seed, torch.float32, "cuda", **{**dict(
+        x=(rows, inner), w=(columns, inner), b=(columns,), vector=column, norm=(columns,), stats=(columns,),
+        groups=columns // width, training=False), **changes})
+
+
+def integers(rows, columns, most):
+    return torch.randint(-most, most + 1, (rows, columns), device="cuda").float()
+
+
+def laid_out(value, offset, stride):
+    """The same numbers, so many elements into their memory, and with rows so far apart; NaN lies between and around them."""
+    rows, columns = value.shape
+    flat = torch.full((offset + rows * stride + 8,), torch.nan, device="cuda")
+    return flat.as_strided((rows, columns), (stride, 1), offset).copy_(value)
+
+
+def all_in_doubt(arguments, powers=40, seed=0):
+    """Columns of x and of the weight with opposite powers of two: each row is wide, and all results are as they were."""
+    draw_ = Draw("cuda", seed)
+    scale = draw_.powers(1, arguments["input"].shape[-1], powers)
+    return {**arguments, "input": arguments["input"] * scale, "weight": arguments["weight"] / scale}
+
+
+class Float32(Referee):
+    path = PATH
+    roundings = {torch.float32: 16}
+
+    def setUp(self):
+        self.assertFalse(torch.backends.cuda.matmul.allow_tf32)
+        torch.manual_seed(0)
+
+    def product(self, x, weight, what, bias=None):
+        """x·weightᵀ by the kernel, through a tail that changes nothing."""
+        with torch.no_grad():
+            return self.assert_calls(RULE, lambda: bare(x, weight, bias), what, PATH)
+
+    def not_worse(self, x, weight, what, times=1.0, floor=0.0):
+        """No result's error over Σ|x||w| is above the largest of SGEMM's, or so many times that."""
+        out, referee = self.product(x, weight, what), Product(x, weight)
+        mine, theirs = referee.error(out), referee.error(F.linear(x, weight))
+        self.assertLessEqual(ratio(mine["max"], theirs["max"], floor), times, f"{what}: largest error {mine}, SGEMM's {theirs}")
+        return out
+
+    def exact(self, x, weight, what):
+        """Where float32 need not round, every bit is right."""
+        out, truth = self.product(x, weight, what), x.double() @ weight.double().t()
+        self.assertTrue(torch.equal(truth.float().double(), truth), f"{what}: this test wants numbers that float32 can hold")
+        self.assertTrue(torch.equal(out.double(), truth), f"{what}: {(out.double() - truth).abs().max().item()} off")
+
+
+@unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
+class ValuesTest(Float32):
+    def test_sizes(self):
+        """Every number of rows, columns and inner columns, with some of the others."""
+        for op in CHAINS:
+            for i in range(3 * len(ROWS)):
+                rows, columns, inner = ROWS[i % len(ROWS)], COLUMNS[(i * 5 + i // 8) % len(COLUMNS)], INNER[(i * 7) % len(INNER)]
+                self.forward(op, sized(op, rows, columns, inner), f"{rows}×{inner}→{columns}")
+
+    def test_columns_by_fours(self):
+        for op in (op for op in CHAINS if not op.group_norm):
+            for columns in BY_FOURS:
+                self.forward(op, sized(op, 130, columns, LEAST + 1, 1), f"{columns} columns")
+
+    def test_columns_not_by_fours(self):
+        """Whichever way they go."""
+        for op, columns in itertools.product([op for op in CHAINS if not op.group_norm], (1, 2, 3, 5, 250, 255, 257, 511, 514)):
+            arguments = sized(op, 130, columns, LEAST + 1, 1)
+            with torch.no_grad():
+                out = self.assert_calls(op.stem, lambda: op(arguments), f"{op}")
+            eager, exact = op.eager(copied(arguments)), op.eager(cases.in_double(copied(arguments)))
+            self.close(out, eager, exact, f"{op} {columns} columns")
+
+    def test_group_widths(self):
+        for op, width in itertools.product([op for op in CHAINS if op.group_norm], (16, 32, 64)):
+            for rows, columns, inner in ((1, 64, 300), (129, 320, 257), (300, 576, 1000)):
+                self.forward(op, sized(op, rows, columns, inner, width), f"{rows}×{inner}→{columns}, groups of {width}")
+
+    def test_optional_parts(self):
+        for op in CHAINS:
+            for missing in ({"b": None}, {"norm": None}, {"b": None, "norm": None}, {"vector": ()}, {"vector": (1,)}):
+                self.forward(op, sized(op, 150, 320, LEAST, **missing), f"{missing}")
+
+    def test_offsets_and_strides(self):
+        """What the split reads begins anywhere, and its rows are as far apart as they like."""
+        for op in CHAINS:
+            for name, offset, more, inner in itertools.product(("input", "weight"), (0, 1, 2, 3, 5), (0, 1, 3, 17), (LEAST, LEAST + 3)):
+                arguments = sized(op, 131, 320, inner)
+                arguments[name] = laid_out(arguments[name], offset, inner + more)
+                with torch.no_grad():
+                    out = self.assert_calls(op.stem, lambda: op(arguments), f"{op} {name} {offset} {more} {inner}", PATH)
+                    dense = self.assert_calls(op.stem, lambda: op({**arguments, name: arguments[name].contiguous()}), f"{op}", PATH)
+                self.assert_bitwise(out, dense, f"{op} {name}, {offset} elements in, rows of {inner} in {inner + more}")
+
+    def test_three_dimensions(self):
+        for op in (op for op in CHAINS if not op.group_norm and not op.batch_norm):
+            arguments = sized(op, 150, 320, LEAST)
+            self.forward(op, {**arguments, "input": arguments["input"].view(3, 50, LEAST)}, "3-D")
+
+    def test_equal_values_in_a_group(self):
+        for op, width in itertools.product([op for op in CHAINS if op.group_norm], (16, 32, 64)):
+            arguments = cases.constant_groups(op, 4, width, "cuda")
+            arguments["input"], arguments["weight"] = (arguments[name].repeat(1, 60) for name in ("input", "weight"))
+            exact = op.eager(cases.in_double(copied(arguments)))
+            with torch.no_grad():
+                out = self.assert_calls(op.stem, lambda: op(arguments), f"{op}", PATH)
+            self.assertLess((out.double() - exact).abs().max().item(), 1e-5, f"{op}: groups of {width} equal values")
+
+
+@unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
+class ErrorTest(Float32):
+    def test_every_distribution(self):
+        """tools/float32-error has more lengths, tables and a search. docs/float32.md says where the promise ends."""
+        for name, inner in itertools.product(DISTRIBUTIONS, (LEAST, 1000, 8192)):
+            times = {"cancelling": 5.0, "sparse": 2.0, "few": 2.0, "wide": 1.1}.get(name, 1.0)
+            self.not_worse(*DISTRIBUTIONS[name].make(Draw("cuda", 1), 2048, 2048, inner), f"{name}, sums of {inner}", times)
+
+    def test_mixtures(self):
+        """A few of the search's, whatever SGEMM's error is: 2^-20 of Σ|x||w| is the bound."""
+        for seed in range(200):
+            mixture = Mixture(seed, "cuda", list(DISTRIBUTIONS))
+            self.not_worse(mixture.x, mixture.weight, f"--search 0 --seed {seed}: {mixture.words}", floor=2.0**-20)
+
+    def test_integers_bit_for_bit(self):
+        """Small ones; 11 bits, which one half holds; 13, which take both."""
+        for rows, columns, inner in ((1, 4, LEAST), (127, 252, 511), (128, 256, 512), (129, 260, 513), (300, 576, 4096)):
+            what = f"{rows}×{inner}→{columns}"
+            self.exact(integers(rows, inner, 8), integers(columns, inner, 8), f"{what}, up to 8")
+            self.exact(integers(rows, inner, 2047), integers(columns, inner, 1), f"{what}, of 11 bits")
+            self.exact(integers(rows, inner, 1), integers(columns, inner, 2047), f"{what}, a weight of 11 bits")
+            few = torch.where(torch.rand(columns, inner, device="cuda") < 0.1, integers(columns, inner, 1), 0.0)
+            self.exact(integers(rows, inner, 8191), few, f"{what}, of 13 bits")
+
+    def test_one_hot_and_identity_weights(self):
+        """Results are elements of x, all 24 bits of them, from 1e-30 to 1e30."""
+        for inner, columns in ((LEAST, LEAST), (300, 300), (512, 1024), (1000, 12)):
+            x = torch.randn(130, inner, device="cuda") * Draw("cuda", 3).powers(130, 1, 100)
+            places = torch.randint(0, inner, (columns, 1), device="cuda")
+            one_hot = torch.zeros(columns, inner, device="cuda").scatter(1, places, 1.0)
+            identity = torch.eye(columns, inner, device="cuda")
+            for weight, what in ((one_hot, "one-hot"), (identity, "identity"), (-identity / 8, "a part of it")):
+                self.exact(x, weight, f"{what}, {inner}→{columns}")
+                self.exact(weight[: min(columns, 70)], torch.randn(256, inner, device="cuda"), f"{what} as x, {inner}")
+
+    def test_zero_rows_and_columns(self):
+        x, weight = torch.randn(130, 300, device="cuda"), torch.randn(260, 300, device="cuda")
+        x[::3], weight[::5], x[:, ::7], weight[:, 1::7] = 0.0, -0.0, 0.0, 0.0
+        out = self.not_worse(x, weight, "zero rows and columns")
+        self.assertTrue(bool((out[::3] == 0).all()) and bool((out[:, ::5] == 0).all()))
+        for left, right in ((torch.zeros_like(x), weight), (x, torch.zeros_like(weight)), (-torch.zeros_like(x), weight)):
+            self.assertTrue(bool((self.product(left, right, "zeros") == 0).all()))
+        bias = torch.randn(260, device="cuda")
+        self.assertTrue(torch.equal(self.product(torch.zeros_like(x), weight, "a bias alone", bias), bias.expand(130, 260)))
+
+    def test_everything_needs_repair(self):
+        for op in CHAINS:
+            for rows, columns, inner in ((1, 64, LEAST), (129, 320, 300), (300, 576, 1024)):
+                self.forward(op, all_in_doubt(sized(op, rows, columns, inner)), f"{rows}×{inner}→{columns}, all in doubt")
+        for powers in (5, 10, 15, 20, 30, 40, 60):  # from none to all
+            values = {"input": torch.randn(300, 1000, device="cuda"), "weight": torch.randn(516, 1000, device="cuda")}
+            values = all_in_doubt(values, powers)
+            self.not_worse(values["input"], values["weight"], f"columns of 2^±{powers}")
+
+    def test_some_rows_need_repair(self):
+        """Results beside repaired ones are what they are without them."""
+        x, weight = torch.randn(300, 512, device="cuda"), torch.randn(516, 512, device="cuda")
+        before = self.product(x, weight, "none")
+        for row, column in ((0, 0), (63, 100), (128, 255), (200, 256), (299, 515)):
+            wide_x, wide_weight = x.clone(), weight.clone()
+            wide_x[row, 3], wide_weight[column, 5] = torch.inf, torch.nan
+            after = self.product(wide_x, wide_weight, "one row, one column")
+            self.assertFalse(bool(after[row].isfinite().any()) or bool(after[:, column].isfinite().any()))
+            same = torch.ones_like(before, dtype=torch.bool)
+            same[row], same[:, column] = False, False
+            self.assert_bitwise(after[same], before[same], f"beside row {row} and column {column}")
+
+
+@unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
+class SpecialValuesTest(Float32):
+    def same_kinds(self, mine, eager, exact, what):
+        """Where float64 is finite and eager is not, eager has overflowed on its way, in an order of its own."""
+        judged = eager.isfinite() | ~exact.isfinite()
+        self.assertGreater(judged.float().mean().item(), 0.5, what)
+        for kind in (torch.isnan, torch.isposinf, torch.isneginf):
+            self.assertTrue(torch.equal(kind(mine[judged]), kind(eager[judged])), f"{what}: {kind.__name__}")
+
+    def specials(self):
+        smallest = 2.0**-149
+        return [*cases.LATTICE, smallest, -smallest, 1e-40, -1e-42, 1.1754944e-38, 1e-38, 3.4028235e38, -3.4028235e38, 65504.0,
+                65520.0, 1e5]
+
+    def test_a_row_of_each(self):
+        """One special number in a row of zeros, and one among ordinary numbers; in x and in the weight."""
+        specials = torch.tensor(self.specials(), device="cuda")
+        columns = (len(specials) + 3) // 4 * 4
+        for inner, around in itertools.product((LEAST, 515), (0.0, 1.0)):
+            x = torch.randn(len(specials), inner, device="cuda") * around
+            x[:, inner // 2] = specials
+            weight = torch.randn(columns, inner, device="cuda").abs() + 0.1
+            other = torch.randn(columns, inner, device="cuda") * around
+            other[: len(specials), 7] = specials
+            for what, left, right in (("x", x, weight), ("the weight", torch.randn_like(x), other), ("both", x, other)):
+                what = f"{what}, K {inner}, among {around}"
+                mine, eager = self.product(left, right, what), F.linear(left, right)
+                exact = left.double() @ right.double().t()
+                self.same_kinds(mine, eager, exact, what)
+                finite = mine.isfinite() & eager.isfinite()
+                referee = Product(left.nan_to_num(0, 0, 0), right.nan_to_num(0, 0, 0))
+                mine, eager = (referee.errors(value)[finite].max().item() for value in (mine, eager))
+                self.assertLessEqual(ratio(mine, eager, 8 * FLOOR), 1.0, what)  # of few results: luck
+
+    def test_in_every_chain(self):
+        ordinary = torch.tensor([not abs(value) > 104 for value in cases.LATTICE], device="cuda")
+        for op in CHAINS:
+            arguments = sized(op, len(cases.LATTICE), 128, LEAST)
+            arguments["input"] = torch.zeros_like(arguments["input"])
+            arguments["input"][:, 0] = torch.tensor(cases.LATTICE, dtype=torch.float64).to("cuda", torch.float32)
+            arguments["weight"] = torch.ones_like(arguments["weight"])
+            with torch.no_grad():
+                whole = self.assert_calls(op.stem, lambda: op(copied(arguments)), f"{op}", PATH)
+                eager, exact = op.eager(copied(arguments)), op.eager(cases.in_double(copied(arguments)))
+            self.same_kinds(whole, eager, exact, f"{op}")
+            self.close(whole[ordinary][:-1], eager[ordinary][:-1], exact[ordinary][:-1], f"{op}")  # the last is NaN
+
+    def test_huge_tiny_and_subnormal_rows(self):
+        """Rows of every magnitude, ordinary ones beside them."""
+        sizes = torch.tensor([1e37, 1e30, 1e10, 1.0, 1e-10, 1e-30, 1e-37, 1e-38, 1e-40, 1e-43], dtype=torch.float64, device="cuda")
+        for inner, each in itertools.product((LEAST, 1001), (1, 13)):
+            x = (torch.rand(10 * each, inner, device="cuda", dtype=torch.float64) * sizes.repeat(each)[:, None]).float()
+            for scale in (1e-30, 1e-3, 0.5 / inner):
+                weight = torch.randn(260, inner, device="cuda") * scale
+                eager, what = F.linear(x, weight), f"{each} of each, weight {scale:g}, K {inner}"
+                mine, referee = self.product(x, weight, what), Product(x, weight)
+                self.same_kinds(mine, eager, referee.exact, what)
+                finite = eager.isfinite()
+                for row in range(10):  # each magnitude by itself, else the worst hides the others
+                    which = finite[row::10]
+                    errors = [referee.errors(value)[row::10][which].max().item() for value in (mine, eager)]
+                    self.assertLessEqual(ratio(*errors, FLOOR), 1.0, f"{what}, rows of {sizes[row].item():g}")
+
+
+@unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
+class CallsTest(Float32):
+    def test_bit_for_bit_from_run_to_run(self):
+        for op, doubtful in itertools.product(CHAINS, (False, True)):
+            arguments = sized(op, 1000, 1088, 520)
+            if doubtful:  # in every third row
+                wide, every_third = all_in_doubt(arguments), torch.arange(1000, device="cuda")[:, None] % 3 == 0
+                arguments = {**wide, "input": torch.where(every_third, wide["input"], arguments["input"])}
+            with torch.no_grad():
+                first = self.assert_calls(op.stem, lambda: op(arguments), f"{op}", PATH)
+                for _ in range(100):
+                    self.assert_bitwise(op(arguments), first, f"{op}, doubtful rows: {doubtful}")
+
+    def test_replays_with_new_numbers_and_weights(self):
+        for op in CHAINS:
+            arguments, side = sized(op, 200, 320, LEAST), torch.cuda.Stream()
+            with torch.no_grad(), torch.cuda.stream(side):
+                self.assert_calls(op.stem, lambda: op(arguments), f"{op}", PATH)
+                side.synchronize()
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, stream=side):
+                    out = self.assert_calls(op.stem, lambda: op(arguments), f"{op}, captured", PATH)
+            torch.cuda.synchronize()
+            pairs = []
+            with torch.no_grad():
+                for turn in range(1000):
+                    arguments["input"].normal_()
+                    arguments["weight"].normal_(0, LEAST**-0.5)
+                    if turn % 7 == 0:  # now and then all is in doubt
+                        for name, value in all_in_doubt(arguments, seed=turn).items():
+                            if name in ("input", "weight"):
+                                arguments[name].copy_(value)
+                    graph.replay()
+                    pairs.append((out - op(arguments)).abs().max())  # NaN, should there be any, stays NaN
+            self.assertTrue(bool((torch.stack(pairs) == 0).all()), f"{op}: a replay differs: {torch.stack(pairs).max().item()}")
+
+    def test_streams(self):
+        for op in CHAINS:
+            arguments = sized(op, 1000, 1024, 512)
+            with torch.no_grad():
+                expected = self.assert_calls(op.stem, lambda: op(arguments), f"{op}", PATH)
+                streams = [torch.cuda.Stream() for _ in range(4)]
+                torch.cuda.synchronize()
+                found = []
+                for stream in streams * 5:
+                    with torch.cuda.stream(stream):
+                        found.append(op(arguments))
+                torch.cuda.synchronize()
+            for out in found:
+                self.assert_bitwise(out, expected, f"{op} on side streams")
+
+    def test_memory_full_of_something(self):
+        """Halves, scales and results are carved out of memory that others have left."""
+        for op, (rows, columns, inner) in itertools.product(CHAINS, ((1, 64, LEAST), (65, 320, 259), (300, 576, 1000))):
+            for doubtful in (False, True):
+                arguments = sized(op, rows, columns, inner)
+                arguments = all_in_doubt(arguments) if doubtful else arguments
+                with torch.no_grad():
+                    before = self.assert_calls(op.stem, lambda: op(arguments), f"{op}", PATH).clone()
+                    for value in (torch.nan, 7.0, -torch.inf):
+                        torch.cuda.empty_cache()
+                        pools = [torch.full((count,), value, device="cuda") for count in (1 << 24, *(1 << 17,) * 4)]
+                        del pools  # the allocator has large blocks and small ones
+                        out = self.assert_calls(op.stem, lambda: op(arguments), f"{op}", PATH)
+                        self.assert_bitwise(out, before, f"{op} over {value}, doubtful rows: {doubtful}")
+
+    def test_weights_that_change_between_calls(self):
+        """However they are written to: nothing that was derived from them outlives a call."""
+        ways = {
+            "in place": lambda w: w.mul_(-2), "by .data": lambda w: w.data.mul_(-2), "by a view": lambda w: w.view(-1)[3:].add_(1),
+            "by a row": lambda w: w[5].zero_(), "by copy_": lambda w: w.copy_(torch.randn_like(w)),
+            "by .data's copy_": lambda w: w.data.copy_(torch.randn_like(w)),
+            "by another tensor on its storage": lambda w: torch.empty(0, device="cuda").set_(w.untyped_storage()).mul_(0.5),
+            "by DLPack": lambda w: torch.from_dlpack(w.detach()).add_(0.25),
+            "by other data": lambda w: setattr(w, "data", torch.randn_like(w)),
+        }
+        for op in CHAINS:
+            arguments = sized(op, 130, 320, LEAST)
+            with torch.no_grad():
+                for what, way in ways.items():
+                    before = self.assert_calls(op.stem, lambda: op(arguments), what, PATH)
+                    way(arguments["weight"])
+                    out = self.assert_calls(op.stem, lambda: op(arguments), what, PATH)
+                    self.assertFalse(torch.equal(out, before), f"{op}: weight changed {what}")
+                    self.assert_bitwise(out, op(copied(arguments)), f"{op}: weight changed {what}")
+                    exact = op.eager(cases.in_double(copied(arguments)))
+                    self.close(out, op.eager(copied(arguments)), exact, f"{op}: weight changed {what}")
+
+    def test_memory_that_comes_back(self):
+        for op in CHAINS:
+            for seed in range(30):
+                arguments = sized(op, 128 + seed % 3, 320, LEAST + seed % 5, seed=seed)
+                self.forward(op, arguments, f"seed {seed}, at addresses of others before")
+
+
+@unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
+class SwitchesTest(Float32):
+    def takes(self, path, arguments, what, op=None):
+        op = op or next(o for o in CHAINS if o.stem == "linear_swish_add_group_norm")
+        return self.assert_calls(op.stem, lambda: op(arguments), what, path)
+
+    def setUp(self):
+        super().setUp()
+        self.op = next(o for o in CHAINS if o.stem == "linear_swish_add_group_norm")
+        self.good = sized(self.op, 130, 256, 512)
+
+    def test_off_and_on(self):
+        with torch.no_grad():
+            self.takes(PATH, self.good, "at first")
+            self.assertIs(self.tailor.fp16x3(False), True)
+            try:
+                for op in CHAINS:
+                    self.takes("cuda", sized(op, 130, 256, 512), f"{op} switched off", op)
+                self.assertIs(self.tailor.fp16x3(False), False)
+            finally:
+                self.assertIs(self.tailor.fp16x3(True), False)
+            for op in CHAINS:
+                self.takes(PATH, sized(op, 130, 256, 512), f"{op} on again", op)
+
+    def test_environment(self):
+        code = ("import sys, torch; torch.ops.load_library(sys.argv[1]); sys.path.insert(0, sys.argv[2]); torch.set_grad_enabled(False)\n"
+                "from float32_error.arms import bare\n"
+                "bare(torch.randn(256, 512, device='cuda'), torch.randn(512, 512, device='cuda'))\n"
+                "print([path.split('/')[1] for path, count in torch.ops.tailor.calls().items() if count], torch.ops.tailor.fp16x3(True))")
+        for value, words in (("0", "['cuda'] False"), ("1", f"['{PATH}'] True")):
+            done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, library(), str(ROOT / "tools")], capture_output=True,
+                                  text=True, env={**os.environ, "TAILOR_FP16X3": value}, check=False)
+            self.assertEqual(done.stdout.strip(), words, f"TAILOR_FP16X3={value}: {done.stderr[-2000:]}")
+
+    def test_tf32_allowed_is_tf32(self):
+        torch.backends.cuda.matmul.allow_tf32 = True
+        try:
+            with torch.no_grad():
+                for op in CHAINS:
+                    self.takes("hopper", sized(op, 130, 256, 512), f"{op} with TF32 allowed", op)
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = False
+        with torch.no_grad():
+            self.takes(PATH, self.good, "not allowed any more")
+
+    def test_what_it_leaves_to_the_others(self):
+        plain = next(o for o in CHAINS if o.stem == RULE)
+        turned = self.good["input"].t().contiguous().t()
+        others = {"float64": (self.op, cases.in_double(self.good)), "groups of 128": (self.op, sized(self.op, 130, 256, 512, 128)),
+                  "columns of x side by side": (self.op, {**self.good, "input": turned}),
+                  "a bias with strides": (self.op, {**self.good, "bias": torch.randn(512, device="cuda")[::2]})}
+        with torch.no_grad():
+            for what, (op, arguments) in others.items():
+                self.takes("cuda", arguments, what, op)
+            before = calls_of(plain.stem, PATH)
+            plain(sized(plain, 130, 256, 512, training=True))
+            self.assertEqual(calls_of(plain.stem, PATH), before, "batch statistics")
+
+    def test_rows_that_overlap(self):
+        """Whichever way they go."""
+        window = torch.randn(2000, device="cuda").as_strided((130, 512), (3, 1))
+        for what, x in (("overlapping rows", window), ("one row many times", self.good["input"][:1].expand(130, 512))):
+            with torch.no_grad():
+                out = self.assert_calls(self.op.stem, lambda: self.op({**self.good, "input": x}), what)
+                dense = self.takes(PATH, {**self.good, "input": x.contiguous()}, what)
+            self.assert_same(out, dense, what)
+
+
+@unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
+class Float32ContractTest(contract_test.ContractTest):
+    device, path, dtypes, training = "cuda", PATH, (torch.float32,), (False,)
+
+
+@unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
+class LongSumsContractTest(contract_test.ContractTest):
+    """At lengths where the three products are far better than SGEMM, and across tiles."""
+    device, path, dtypes, training = "cuda", PATH, (torch.float32,), (False,)
+    seeds, batch, width, features, groups = 20, 300, 2048, 640, 20
+
+
+if __name__ == "__main__":
+    if not HOPPER:
+        print("float32_test: no GPU of compute capability 9.0 here, all of it is skipped", flush=True)
+    main()

@@ -20,9 +20,16 @@ std::string of_call(const Model& model, std::size_t i) {
          (call.training ? "training" : "eval") + (call.gradients ? ", gradients" : "") + "): ";
 }
 
-// Makes the calls on both sides, one after the other; what differs first.
-std::string follow(const Model& model, const Without& without, Side& plain, Side& fused, Side* exact,
-                   const Terms& terms, Tally& tally) {
+// Eager's refusal to go back through a value that was written to.
+bool is_refused(const Outcome& outcome) {
+  return outcome.backward && outcome.error.find("modified by an inplace operation") != std::string::npos;
+}
+
+// Makes the calls on both sides, one after the other; what differs first. `knows`, if any, is a plain side that knows which
+// tensors share a version counter, where the two have forgotten it.
+std::string follow(const Model& model, const Without& without, Side& plain, Side& fused, Side* exact, Side* knows,
+                   Terms terms, Tally& tally) {
+  const bool gradients_may_differ = terms.gradients_may_differ;
   for (std::size_t i = 0; i < model.calls.size(); ++i) {
     Call call = model.calls[i];
     if (without.contains(call.number)) continue;
@@ -31,6 +38,7 @@ std::string follow(const Model& model, const Without& without, Side& plain, Side
     const Outcome wanted = plain.call(model, call);
     std::optional<Outcome> exactly;
     if (exact) exactly = exact->call(model, call);
+    terms.gradients_may_differ = gradients_may_differ || (knows && is_refused(knows->call(model, call)));
     automatic(before);
     const Outcome got = fused.call(model, call);
     ++tally.numbers["calls"];
@@ -83,10 +91,11 @@ class Judge {
   std::string compare(Side plain, Side& fused, const Terms& terms) {
     return compare(std::move(plain), fused, terms, without_, tally_);
   }
-  std::string compare(Side plain, Side& fused, const Terms& terms, const Without& calls, Tally& tally) {
-    if (model_.type == Type::float64) return follow(model_, calls, plain, fused, nullptr, terms, tally);
+  std::string compare(Side plain, Side& fused, const Terms& terms, const Without& calls, Tally& tally,
+                      Side* knows = nullptr) {
+    if (model_.type == Type::float64) return follow(model_, calls, plain, fused, nullptr, knows, terms, tally);
     Side exact(compiled_.instance(Type::float64), &plain_graphs_, Type::float64);
-    return follow(model_, calls, plain, fused, &exact, terms, tally);
+    return follow(model_, calls, plain, fused, &exact, knows, terms, tally);
   }
 
   // The pass is cheap to run and to compare; the other doors are for some models.
@@ -104,17 +113,20 @@ class Judge {
     terms.writes_may_move = is_by_executor(door);
     // A file is compiled, and torch then drops a write to what nobody reads any more, in graphs with calls inlined.
     terms.refusals_may_go = terms.refusals_may_go || door == Door::file;
-    // And what shares a storage shares no version counter any more.
-    terms.gradients_may_differ = terms.gradients_may_differ || (door == Door::file && model_.writes_between);
     Graphs graphs, loaded_graphs;
     std::optional<Side> plain;
-    if (door == Door::file) {  // a file forgets which tensors share a version counter: both sides come from one
+    // A file forgets which tensors share a version counter: both sides come from one. Where eager, if it knew, would refuse,
+    // there is no gradient to agree about.
+    std::optional<Side> knows;
+    if (door == Door::file) {
+      knows.emplace(compiled_.instance(), &plain_graphs_, model_.type);
       const torch::jit::Module loaded = saved_and_loaded(compiled_.instance());
       loaded_graphs = graphs_of(loaded, model_);
       plain.emplace(loaded, &loaded_graphs, model_.type);
     }
     Side fused = through(door, compiled_, model_, graphs);
-    const std::string text = plain ? compare(std::move(*plain), fused, terms) : compare(fused, terms);
+    const std::string text =
+        plain ? compare(std::move(*plain), fused, terms, without_, tally_, &*knows) : compare(fused, terms);
     if (text.empty()) return {};
     if (is_torchs(door, terms)) return {};
     return {Kind::wrong, std::string("door ") + to_string(door) + "," + text};

@@ -4,10 +4,9 @@
 #include <torch/csrc/jit/passes/normalize_ops.h>
 
 #include <algorithm>
-#include <span>
-#include <unordered_map>
 #include <unordered_set>
 
+#include "in_place.h"
 #include "match.h"
 #include "prove.h"
 #include "rewrite.h"
@@ -26,52 +25,9 @@ bool is_guarded(const Node* node) {
   return node->kind() == c10::prim::If && is_tailor(node->input()->node(), "uniform");
 }
 
-// Whether whoever reads what the node has written may read its result instead.
-bool returns_what_it_writes(const Node* node) {
-  if (!is_in_place(node) || node->outputs().size() != 1 || node->inputs().empty()) return false;
-  const Value* self = node->input(0);
-  return self->type()->isSubtypeOf(*c10::TensorType::get()) && self->node()->kind() != c10::prim::GetAttr &&
-         self->node()->kind() != c10::prim::Param;
-}
-
-// The writers, in the order of their block, write to `value`: each reader of it is given the result of the last writer
-// before. torch looks through all readers at every step, which is why the steps are halves.
-void give_results(Value* value, std::span<Node* const> writers) {
-  if (writers.empty()) return;
-  const std::size_t half = writers.size() / 2;
-  Node* writer = writers[half];
-  value->replaceAllUsesDominatedByNodeWith(writer, writer->output());
-  give_results(value, writers.first(half));
-  give_results(writer->output(), writers.subspan(half + 1));
-}
-
-// An in-place op returns the tensor that it has written: let those who read it afterwards read the result, so that the
-// data flow is in the values.
-void follow_in_place_results(Block* top) {
-  std::unordered_map<const Value*, Value*> origins;  // of results: what was written to first
-  std::vector<std::vector<Node*>> writers;           // of one origin in one block; outer blocks come first
-  for_each_block(top, [&](Block* block) {
-    std::unordered_map<const Value*, std::size_t> places;
-    for (Node* node : block->nodes()) {
-      if (!returns_what_it_writes(node)) continue;
-      const auto known = origins.find(node->input(0));
-      Value* origin = known == origins.end() ? node->input(0) : known->second;
-      origins[node->output()] = origin;
-      const auto [place, is_first] = places.try_emplace(origin, writers.size());
-      if (is_first) writers.emplace_back();
-      writers[place->second].push_back(node);
-    }
-  });
-  for (const auto& group : writers)
-    for (Node* writer : group)
-      writer->output()->replaceAllUsesDominatedByNodeWith(writer, origins.at(writer->output()));
-  for (const auto& group : writers) give_results(group.front()->input(0), group);
-}
-
 void normalise(std::shared_ptr<Graph> graph) {
   torch::jit::NormalizeOps(graph);
   torch::jit::ConstantPropagationImmutableTypes(graph);  // torch.nn asks `if inplace` of constants
-  follow_in_place_results(graph->block());
 }
 
 // A submodule was fused by itself, and its parent calls it inside `with autocast`: there it must be what torch can cast.
@@ -189,6 +145,7 @@ PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& opti
   if (!has_linear(graph->block()) && !has_tailor_op(graph->block())) return result;
   result.changed = unfuse_under_autocast(graph);
   normalise(graph);
+  const InPlaceResults results(graph->block());
   Search search(graph, options);
   std::vector<Proven> proven;
   for (Finding& finding : search.findings()) {
@@ -201,6 +158,7 @@ PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& opti
     proven.push_back(std::move(*finding.proven));
   }
   rewrite(*graph, proven);
+  results.give_back();
   result.changed = settle_after_freezing(*graph) || !proven.empty() || result.changed;
 
   for_each_forked_graph(graph->block(), [&](const std::shared_ptr<Graph>& forked) {

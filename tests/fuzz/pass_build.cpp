@@ -116,7 +116,7 @@ Module Compiled::make(const Class& type, const std::string& path, Type held) con
       object->setAttr(a.name, a.silent ? original.variable_data() : original.detach());
       continue;
     }
-    at::Tensor value = random_values(model_.seed, path + a.name, a.shape, a.values);
+    at::Tensor value = random_values(model_.seed + (model_.draw << 32), path + a.name, a.shape, a.values);
     if (a.values != Values::counter) {
       if (a.shape.size() == 2) value *= 0.4;  // a weight
       value = value.to(a.float32 ? at::kFloat : scalar_type(model_.type));

@@ -17,6 +17,7 @@ struct Terms {
   // torch's executor moves writes past what raises, when it gathers what has gradients: what a call that raises had written
   // before is then another thing than the graph says, and what it computes afterwards too.
   bool writes_may_move = false;
+  bool values_only = false;  // neither who wants a gradient nor the gradients
 };
 
 // What the fused side did otherwise than the plain one in this call; empty if nothing. `exact`, where the model's type is

@@ -56,8 +56,11 @@ Graphs through_pass(const Graphs& plain, std::vector<Site>& sites) {
 Side through(Door door, const Compiled& compiled, const Model& model, Graphs& graphs) {
   Module module = compiled.instance();
   switch (door) {
-    case Door::pass:
-      break;
+    case Door::pass: {
+      std::vector<Site> ignored;
+      graphs = through_pass(graphs_of(module, model), ignored);
+      return Side(module, &graphs, model.type);
+    }
     case Door::fuse:
       fuse(module);
       break;

@@ -84,6 +84,7 @@ const char* to_string(Type type);
 
 struct Model {
   std::uint64_t seed = 0;
+  std::uint64_t draw = 0;  // of the values; another one changes nothing else
   Type type = Type::float64;
   Sizes sizes{};
   ClassPtr top;

@@ -92,7 +92,8 @@ std::vector<Side::State> Side::state() const {
 
 // The values are the model's type's; this side may hold them in a wider one.
 at::Tensor Side::input_of(const Model& model, const Call& call) const {
-  at::Tensor x = random_values(model.seed + static_cast<std::uint64_t>(call.number), "x", shape_of(model, call));
+  const std::uint64_t seed = model.seed + (model.draw << 32) + static_cast<std::uint64_t>(call.number);
+  at::Tensor x = random_values(seed, "x", shape_of(model, call));
   if (call.input == Input::integers) return x.mul(3).to(at::kLong);
   x = x.to(scalar_type(model.type)).to(scalar_type(type_));
   if (call.input == Input::other_dtype) x = x.to(at::kFloat);

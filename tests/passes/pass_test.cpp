@@ -186,44 +186,6 @@ TEST(Ir, TracedAddmm) {
   return (%r, %t))");
 }
 
-// After a tensor was written to, its readers read what the last write before them returned.
-TEST(Ir, ReadersFollowInPlaceWrites) {
-  const auto graph = parse(std::string(head) + R"(
-  %y : Tensor = aten::linear(%x, %w, %b)
-  %c : bool = aten::is_floating_point(%x)
-  %a : Tensor = aten::relu(%x)
-  %a.1 : Tensor = aten::mul_(%a, %s)
-  %d : Tensor = aten::relu(%a)
-  %a.2 : Tensor = aten::mul_(%a.1, %s)
-  %e : Tensor = prim::If(%c)
-    block0():
-      %a.3 : Tensor = aten::mul_(%a, %s)
-      %f : Tensor = aten::relu(%a.1)
-      -> (%f)
-    block1():
-      -> (%a)
-  %a.4 : Tensor = aten::mul_(%a, %s)
-  return (%y, %d, %e, %a, %a.1))");
-  fuse_graph(graph);
-  const auto wanted = parse(std::string(head) + R"(
-  %y : Tensor = aten::linear(%x, %w, %b)
-  %c : bool = aten::is_floating_point(%x)
-  %a : Tensor = aten::relu(%x)
-  %a.1 : Tensor = aten::mul_(%a, %s)
-  %d : Tensor = aten::relu(%a.1)
-  %a.2 : Tensor = aten::mul_(%a.1, %s)
-  %e : Tensor = prim::If(%c)
-    block0():
-      %a.3 : Tensor = aten::mul_(%a.2, %s)
-      %f : Tensor = aten::relu(%a.3)
-      -> (%f)
-    block1():
-      -> (%a.2)
-  %a.4 : Tensor = aten::mul_(%a.2, %s)
-  return (%y, %d, %e, %a.4, %a.4))");
-  EXPECT_EQ(text(graph), text(wanted));
-}
-
 TEST(Ir, DeadReadersStayReaders) {
   const auto graph = parse(std::string(head) + R"(
   %y : Tensor = aten::linear(%x, %w, %b)

@@ -88,16 +88,17 @@ class Store {
   at::Tensor kept(const at::Tensor& weight, const WholeKernels& kernels, const Linear& linear, const Tail& tail) {
     const std::lock_guard lock(mutex_);
     const auto found = all_.find(weight.unsafeGetTensorImpl());
-    if (found == all_.end()) return {};
+    if (found == all_.end()) {
+      forget_the_dead();
+      return {};
+    }
     const c10::Stream stream = c10::impl::VirtualGuardImpl(weight.device().type()).getStream(weight.device());
     if (!kernels.may_keep(stream.native_handle())) return {};
     std::optional<Kept>& kept = found->second.kept;
     if (kept && (kept->kernels->keep != kernels.keep || !kept->sight.is_of(weight))) kept.reset();
     if (!kept && !make(kept, weight, kernels, linear, tail, stream)) return {};
-    if (stream != kept->stream) {
-      kept->event.block(stream);
-      kept->made.record_stream(stream);
-    }
+    kept->event.block(stream);  // it costs nothing once it is over
+    if (stream != kept->stream) kept->made.record_stream(stream);
     kept->used = ++clock_;
     return kept->made;
   }

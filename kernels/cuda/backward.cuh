@@ -171,8 +171,9 @@ struct Gather {
       return {};
     else
       return map(
-          g, [](F a, F n, F t, F d, F s, F w) { return (a - d - n * t) * s * w; }, normal, columns.tilt, columns.shift,
-          columns.inverse_deviation, columns.weight);
+          // Without batch statistics there is no tilt, whatever y is: infinity times zero would be no number.
+          g, [](F a, F n, F t, F d, F s, F w) { return (a - d - (t != F(0) ? n * t : F(0))) * s * w; }, normal,
+          columns.tilt, columns.shift, columns.inverse_deviation, columns.weight);
   }
   template <class Node>
   __device__ __forceinline__ Value group_norm(const Node& node, const Value& g) {

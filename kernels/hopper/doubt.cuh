@@ -36,26 +36,34 @@ struct Doubt {
   __device__ __forceinline__ int thread_row(int index) const { return row + lane / 4 + 8 * row_of(index); }
   __device__ __forceinline__ int thread_column(int index) const { return column + lane % 4 * 2 + column_of(index); }
 
+  // Whether a result stands: what is known of its two rows may be of all columns of a tile, the worst of each.
+  __device__ __forceinline__ bool is_sure(float magnitude, const RowFacts& of_row, float doubt, float strong,
+                                          float short_of_digits) const {
+    const bool may_be_exact = of_row.short_of_digits * short_of_digits >= too_short && magnitude < least_inexact;
+    // What is no number is not sure either.
+    return magnitude >= of_row.doubt + doubt &&
+           of_row.strong * strong > few_products * static_cast<float>(halves.inner) && !may_be_exact;
+  }
+
   // Whether any of the warp's results is doubted. Those that are become NaN, which no sum of halves is.
   __device__ __forceinline__ bool mark(Accumulator& sums, const RowFacts (&of_rows)[2],
                                        const ColumnFacts<2>& facts) const {
     float least[2] = {INFINITY, INFINITY};
 #pragma unroll
     for (int i = 0; i < results_of_thread; ++i) least[row_of(i)] = fminf(least[row_of(i)], fabsf(sums[i]));
-    const float few = few_products * static_cast<float>(halves.inner);
     bool sure = true;
 #pragma unroll
-    for (int i = 0; i < 2; ++i)  // what is no number is not sure either
-      sure &= least[i] >= of_rows[i].doubt + facts.most_doubt && of_rows[i].nonzero * facts.least_nonzero > few;
+    for (int i = 0; i < 2; ++i)
+      sure &= is_sure(least[i], of_rows[i], facts.most_doubt, facts.least_strong, facts.most_short);
     if (__all_sync(~0u, sure)) return false;
     bool any = false;
 #pragma unroll
     for (int i = 0; i < results_of_thread; ++i) {
-      const RowFacts& of_row = of_rows[row_of(i)];
       const RowFacts& of_column = facts.of[thread_column(i) - column];
       const bool is_there = thread_row(i) < rows && thread_column(i) < columns;
-      const bool is_sure = fabsf(sums[i]) >= of_row.doubt + of_column.doubt && of_row.nonzero * of_column.nonzero > few;
-      if (!is_there || is_sure) continue;
+      if (!is_there || is_sure(fabsf(sums[i]), of_rows[row_of(i)], of_column.doubt, of_column.strong,
+                               of_column.short_of_digits))
+        continue;
       sums[i] = NAN;
       any = true;
     }

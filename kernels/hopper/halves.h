@@ -11,11 +11,22 @@ struct alignas(16) RowFacts {
   // A result (in units of the scaled rows) whose magnitude is less than x's row's doubt plus the weight's row's is computed
   // again, from the float32 numbers. Minus infinity where all numbers are zero, infinity where halves are no use.
   float doubt;
-  float nonzero;  // how many numbers are not zero; infinity where none is, which there is no doubt about
+  float strong;  // how many numbers are not far below the largest; infinity where all are zero, which there is no doubt about
+  // Of whole numbers (times a power of two), how many digits halves are short of: `none_short` where one half holds them all,
+  // `some_short` where it takes two, `all_short` where a digit is lost. Zero where they are not whole.
+  float short_of_digits;
 };
 
 // A sum of few products is nearly exact in float32. So many are few: as two rows with these counts have on average.
 constexpr float few_products = 64;
+
+// Sums of whole numbers float32 may have to the last bit: where two rows are together so short of digits, and the result is
+// below that.
+constexpr float none_short = 0.5f;
+constexpr float some_short = 1;
+constexpr float all_short = 2;
+constexpr float too_short = 1;
+constexpr float least_inexact = 1073741824.0f;
 
 // One matrix: rows of `padded` higher halves, and then as many lower ones.
 struct SplitMatrix {

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(32 * warps) split_columns(const __grid_constan
     split(turned, scale.up, high + piece + column, high + halves.padded + piece + column, found);
   }
   gather(found);
-  if (lane == 0 && first + warp < matrix.rows) matrix.facts[first + warp] = facts_from(found, largest, scale, is_weight);
+  if (lane == 0 && first + warp < matrix.rows) matrix.facts[first + warp] = facts_from(found, largest, scale);
 }
 
 }  // namespace

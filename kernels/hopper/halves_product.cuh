@@ -8,25 +8,29 @@
 namespace tailor::hopper {
 
 __device__ __forceinline__ RowFacts facts_of(const SplitMatrix& matrix, std::int64_t row) {
-  return row < matrix.rows ? matrix.facts[row] : RowFacts{1, -INFINITY, INFINITY};
+  return row < matrix.rows ? matrix.facts[row] : RowFacts{1, -INFINITY, INFINITY, 0};
 }
 
 // A warp brings what is known of a tile's columns.
 __device__ __forceinline__ void bring_facts(const Problem& problem, int first, int lane, ColumnFacts<2>& to) {
-  float most = -INFINITY;
-  float least = INFINITY;
+  float doubt = -INFINITY;
+  float strong = INFINITY;
+  float short_of_digits = 0;
   for (int i = lane; i < tile_columns; i += 32) {
     const RowFacts facts = to.of[i] = facts_of(problem.halves.weight, first + i);
-    most = fmaxf(most, facts.doubt);
-    least = fminf(least, facts.nonzero);
+    doubt = fmaxf(doubt, facts.doubt);
+    strong = fminf(strong, facts.strong);
+    short_of_digits = fmaxf(short_of_digits, facts.short_of_digits);
   }
   for (int other = 16; other > 0; other /= 2) {
-    most = fmaxf(most, __shfl_xor_sync(~0u, most, other));
-    least = fminf(least, __shfl_xor_sync(~0u, least, other));
+    doubt = fmaxf(doubt, __shfl_xor_sync(~0u, doubt, other));
+    strong = fminf(strong, __shfl_xor_sync(~0u, strong, other));
+    short_of_digits = fmaxf(short_of_digits, __shfl_xor_sync(~0u, short_of_digits, other));
   }
   if (lane == 0) {
-    to.most_doubt = most;
-    to.least_nonzero = least;
+    to.most_doubt = doubt;
+    to.least_strong = strong;
+    to.most_short = short_of_digits;
   }
 }
 __device__ __forceinline__ void bring_facts(const Problem&, int, int, ColumnFacts<1>&) {}

@@ -15,9 +15,9 @@ struct Together {
   static constexpr int warps = threads / 32;
   struct Memory {
     std::uint32_t largest[warps];
-    int nonzero[warps];
+    int strong[warps];
     float rest[warps];
-    bool has_low[warps], integers[warps];
+    bool has_low[warps], has_rest[warps], is_whole[warps];
   };
   Memory& memory;
   const int lane, warp;  // of the row's threads
@@ -38,19 +38,21 @@ struct Together {
     hopper::gather(found);
     if constexpr (warps > 1) {
       if (lane == 0) {
-        memory.nonzero[warp] = found.nonzero;
+        memory.strong[warp] = found.strong;
         memory.rest[warp] = found.rest;
         memory.has_low[warp] = found.has_low;
-        memory.integers[warp] = found.integers;
+        memory.has_rest[warp] = found.has_rest;
+        memory.is_whole[warp] = found.is_whole;
       }
       sync();
-      found.nonzero = 0;
+      found.strong = 0;
       found.rest = 0;
       for (int i = 0; i < warps; ++i) {
-        found.nonzero += memory.nonzero[i];
+        found.strong += memory.strong[i];
         found.rest += memory.rest[i];
         found.has_low |= memory.has_low[i];
-        found.integers &= memory.integers[i];
+        found.has_rest |= memory.has_rest[i];
+        found.is_whole &= memory.is_whole[i];
       }
     }
   }
@@ -114,7 +116,7 @@ __global__ void __launch_bounds__(block_threads_of_split, 2) split_rows(const __
           high + halves.padded + column, found);
   together.gather(found);
   if (thread != 0 || !is_there) return;
-  matrix.facts[row] = facts_from(found, largest, scale, is_weight);
+  matrix.facts[row] = facts_from(found, largest, scale);
 }
 
 template <int threads>

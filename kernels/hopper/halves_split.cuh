@@ -12,15 +12,20 @@ constexpr int packet = 4;    // numbers that a thread reads and writes at a time
 constexpr float infinity = __builtin_huge_valf();
 // Numbers of magnitude 2^14 … 2^15 are a row's largest.
 constexpr int top_exponent = 14;
-// Where 2^e is the largest number's power, the main kernel multiplies sums by 2^(e - 14): these leave float's range nowhere.
+// Where 2^e is the largest number's power: no product of two such rows, and no sum of them, leaves float's range, in eager
+// neither. The main kernel multiplies sums by 2^(e - 14).
 constexpr int least_exponent = -76;
-constexpr int most_exponent = 94;
+constexpr int most_exponent = 48;
 // A number whose rest is more than that share of it is one that two halves do not hold.
 constexpr float held = 1.0f / (1 << 23);
 // 2^15, the most that a number of the other row can be, over the share of a result that may be lost: 2^-23.
 constexpr float doubt_of_rest = 32768.0f * (1 << 23);
-// Whole numbers of 12 and 13 bits: products of their lower halves, which are left out, are bits of a sum below 2^24.
-constexpr float doubt_of_integers = 1073741824.0f;
+// Stands for the rest of a number that is zero once it is scaled. Enough to doubt a sum of zero; any other is far above.
+constexpr float rest_of_nothing = 0x1p-149f;
+// A number of at least that much may decide a result.
+constexpr float strong = 4;
+// The last digit of a whole number of 24 bits whose first is 2^14.
+constexpr float last_digit = 1.0f / 512;
 
 // A row's power of two, from the bits of its largest magnitude.
 struct Scale {
@@ -37,10 +42,11 @@ struct Scale {
 
 // What threads that share a row find out together.
 struct Found {
-  int nonzero = 0;
+  int strong = 0;
   float rest = 0;         // of numbers that are not held, summed up
   bool has_low = false;   // a lower half is not zero
-  bool integers = true;   // all are even, in units of the scaled row
+  bool has_rest = false;  // two halves do not hold a number to its last digit
+  bool is_whole = true;   // all are multiples of last_digit
 };
 
 struct Values {
@@ -69,30 +75,32 @@ __device__ __forceinline__ void split(const Values& values, float scale, __half*
     const float rest[2] = {fabsf(missing[0] - l.x), fabsf(missing[1] - l.y)};
 #pragma unroll
     for (int at = 0; at < 2; ++at) {
-      if (rest[at] > held * fabsf(scaled[at])) found.rest += rest[at];
-      found.nonzero += values.at[i + at] != 0.0f ? 1 : 0;
+      const bool is_nothing = scaled[at] == 0 && values.at[i + at] != 0;
+      if (is_nothing || rest[at] > held * fabsf(scaled[at])) found.rest += fmaxf(rest[at], rest_of_nothing);
+      found.strong += fabsf(scaled[at]) >= strong ? 1 : 0;
       found.has_low |= missing[at] != 0.0f;
-      found.integers &= 0.5f * scaled[at] == rintf(0.5f * scaled[at]);
+      found.has_rest |= rest[at] != 0.0f;
+      found.is_whole &= scaled[at] / last_digit == rintf(scaled[at] / last_digit);
     }
   }
   *reinterpret_cast<uint2*>(high) = reinterpret_cast<const uint2&>(highs);
   *reinterpret_cast<uint2*>(low) = reinterpret_cast<const uint2&>(lows);
 }
 
-__device__ __forceinline__ RowFacts facts_from(const Found& found, std::uint32_t largest, const Scale& scale,
-                                               bool is_weight) {
-  if (largest == 0) return {scale.down, -infinity, infinity};
-  if (!scale.usable) return {scale.down, infinity, 0};
-  const float of_integers = is_weight && found.has_low && found.integers ? doubt_of_integers : 0;
-  return {scale.down, fmaxf(found.rest * doubt_of_rest, of_integers), static_cast<float>(found.nonzero)};
+__device__ __forceinline__ RowFacts facts_from(const Found& found, std::uint32_t largest, const Scale& scale) {
+  if (largest == 0) return {scale.down, -infinity, infinity, 0};
+  if (!scale.usable) return {scale.down, infinity, 0, 0};
+  const float short_of_digits = !found.is_whole ? 0 : found.has_rest ? all_short : found.has_low ? some_short : none_short;
+  return {scale.down, found.rest * doubt_of_rest, static_cast<float>(found.strong), short_of_digits};
 }
 
 // Of a warp.
 __device__ __forceinline__ void gather(Found& found) {
-  found.nonzero = static_cast<int>(__reduce_add_sync(~0u, static_cast<unsigned>(found.nonzero)));
+  found.strong = static_cast<int>(__reduce_add_sync(~0u, static_cast<unsigned>(found.strong)));
   for (int other = 16; other > 0; other /= 2) found.rest += __shfl_xor_sync(~0u, found.rest, other);
   found.has_low = __any_sync(~0u, found.has_low);
-  found.integers = __all_sync(~0u, found.integers);
+  found.has_rest = __any_sync(~0u, found.has_rest);
+  found.is_whole = __all_sync(~0u, found.is_whole);
 }
 
 // By kernels in files of their own: of the matrices that are stored by rows, and of those that are transposed.

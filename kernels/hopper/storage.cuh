@@ -59,7 +59,7 @@ struct ColumnFacts {};
 template <>
 struct ColumnFacts<2> {
   RowFacts of[tile_columns];
-  float most_doubt, least_nonzero;
+  float most_doubt, least_strong, most_short;
 };
 
 template <class Precision, int vectors>

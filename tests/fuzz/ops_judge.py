@@ -166,13 +166,19 @@ class Judge(Checks):
         for name, value in theirs.arguments.items():
             if isinstance(value, torch.Tensor):
                 self.assertEqual(facts(mine.arguments[name]), facts(value), f"{name} afterwards")
-                if value.is_cuda and name.startswith("running") and (value.dtype != theirs.arguments["input"].dtype or 0 in value.stride()):
-                    continue  # torch 2.11 writes there what is another thing at each run
+                if value.is_cuda and name.startswith("running") and self.is_left_to_chance(theirs.arguments, value):
+                    continue
                 self.same_values(mine.arguments[name].detach(), value.detach(), referee and referee.arguments[name].detach(),
                                  f"{name} afterwards", shaken=shaken and shaken.arguments[name].detach())
         if mine.gradients and mine.gradients.error is None:
             self.same_gradients(case, mine.gradients.value, theirs.gradients.value, referee and referee.gradients,
                                 shaken and shaken.gradients)
+
+    def is_left_to_chance(self, arguments, value):
+        """What torch 2.11 writes there on CUDA is another thing at each run, or, of infinite numbers, how its threads share the rows."""
+        dtype = arguments["input"].dtype
+        mixed = any(arguments[name] is not None and arguments[name].dtype != dtype for name in ("running_mean", "running_var"))
+        return mixed or 0 in value.stride() or not value.isfinite().all()
 
     def same_outcome(self, mine, theirs, what):
         if theirs.error is None and mine.error is None:
@@ -193,6 +199,8 @@ class Judge(Checks):
             self.assertEqual(a is None, b is None, f"gradient of {name}: whether there is one")
             if a is not None:
                 self.assertEqual(describe(a), describe(b), f"gradient of {name}")
+                if a.is_cuda and name == "norm_bias" and case.tensors["norm_weight"] is None and a.numel() == 1:
+                    continue  # torch 2.11 on CUDA: of a single number, a bias without a weight has the gradient 0
                 self.same_values(a, b, c, f"gradient of {name}", loose=8, shaken=d)
 
     def same_values(self, mine, theirs, exact, what, loose=1, shaken=None):

@@ -151,10 +151,10 @@ class ErrorTest(Float32):
             self.not_worse(*DISTRIBUTIONS[name].make(Draw("cuda", 1), 2048, 2048, inner), f"{name}, sums of {inner}", times)
 
     def test_mixtures(self):
-        """A few of the search's, whatever SGEMM's error is: 2^-20 of Σ|x||w| is the bound."""
+        """A few of the search's. SGEMM may have luck: docs/float32.md has the bound."""
         for seed in range(200):
             mixture = Mixture(seed, "cuda", list(DISTRIBUTIONS))
-            self.not_worse(mixture.x, mixture.weight, f"--search 0 --seed {seed}: {mixture.words}", floor=2.0**-20)
+            self.not_worse(mixture.x, mixture.weight, f"--search 0 --seed {seed}: {mixture.words}", floor=2.0**-20 + mixture.k * 2.0**-30)
 
     def test_integers_bit_for_bit(self):
         """Small ones; 11 bits, which one half holds; 13, which take both."""
@@ -165,6 +165,33 @@ class ErrorTest(Float32):
             self.exact(integers(rows, inner, 1), integers(columns, inner, 2047), f"{what}, a weight of 11 bits")
             few = torch.where(torch.rand(columns, inner, device="cuda") < 0.1, integers(columns, inner, 1), 0.0)
             self.exact(integers(rows, inner, 8191), few, f"{what}, of 13 bits")
+
+    def test_integers_of_24_bits(self):
+        """Neighbours cancel, and sums are exact in float32, whose last digit two halves do not hold."""
+        for seed in range(4):
+            start = 2 * torch.randint(0, 1 << 20, (130, 1), device="cuda") + 2**23 + 1
+            x = (start + 2 * (torch.arange(512, device="cuda") % 2)).float()
+            weight = torch.ones(64, 512, device="cuda") * (1 - 2 * (torch.arange(512, device="cuda") % 2))
+            self.exact(x, weight, f"of x, {seed}")
+            self.exact(weight, x, f"of the weight, {seed}")
+
+    def test_numbers_that_scales_make_zero(self):
+        """Beside a large number that meets zeros, next to nothing is all there is."""
+        for large, small in ((2.0**40, 2.0**-125), (2.0**45, 2.0**-120), (2.0**48, 2.0**-110), (2.0**30, 2.0**-90)):
+            x, weight = torch.full((130, 512), small, device="cuda"), torch.ones(64, 512, device="cuda")
+            x[:, 0], weight[:, 0] = large, 0.0
+            self.exact(x, weight, f"{large:g} and {small:g}")
+            self.exact(weight, x, f"{large:g} and {small:g} in the weight")
+
+    def test_few_numbers_that_count(self):
+        """Among many that are next to nothing: there one product's halves would be the error."""
+        for strong, inner in itertools.product((1, 2, 4, 8), (LEAST, 1024, 4096)):
+            x, weight = torch.randn(300, inner, device="cuda"), torch.randn(516, inner, device="cuda")
+            x[:, strong:] *= 1e-7
+            self.not_worse(x, weight, f"{strong} of x, sums of {inner}", floor=2.0**-23)
+            weight[:, strong:] *= 1e-7
+            self.not_worse(x, weight, f"{strong} of both, sums of {inner}", floor=2.0**-23)
+        self.not_worse((30 * torch.randn(2048, 1024, device="cuda")).softmax(1), torch.randn(2048, 1024, device="cuda"), "a softmax", floor=2.0**-23)
 
     def test_one_hot_and_identity_weights(self):
         """Results are elements of x, all 24 bits of them, from 1e-30 to 1e30."""
@@ -242,7 +269,7 @@ class SpecialValuesTest(Float32):
                 finite = mine.isfinite() & eager.isfinite()
                 referee = Product(left.nan_to_num(0, 0, 0), right.nan_to_num(0, 0, 0))
                 mine, eager = (referee.errors(value)[finite].max().item() for value in (mine, eager))
-                self.assertLessEqual(ratio(mine, eager, 8 * FLOOR), 1.0, what)  # of few results: luck
+                self.assertLessEqual(ratio(mine, eager, 2.0**-20), 1.0, what)  # the bound
 
     def test_in_every_chain(self):
         ordinary = torch.tensor([not abs(value) > 104 for value in cases.LATTICE], device="cuda")

@@ -222,9 +222,9 @@ struct Kernel {
       unscale(sums, problem, of_rows, memory.facts[of_columns.at], row, column, lane);
       Waiting<Element, group_width> waiting(sums);
       waiting.template take<Which<Chain>::bias>(sums, memory.columns[of_columns.at], lane);
-#pragma unroll
+#pragma unroll 1
       for (int part = 0; part < Now::count; ++part) {
-        const auto value = finish<Chain, Element, group_width>(problem, memory.columns[of_columns.at], waiting.part(part),
+        const auto value = finish<Chain, Element, group_width>(problem, memory.columns[of_columns.at], waiting.next(),
                                                                Now::first_column(part), lane);
         write_floats(problem.tail, value, row, column + Now::first_column(part), lane);
       }
@@ -274,8 +274,8 @@ struct Kernel {
       if constexpr (overlaps) {
         unfinished = true;
       } else {
-#pragma unroll
-        for (int part = 0; part < Now::count; ++part) finish_part(waiting.part(part), part, tile, way);
+#pragma unroll 1
+        for (int part = 0; part < Now::count; ++part) finish_part(waiting.next(), part, tile, way);
       }
     }
     if (way.lane == 0) wait_for_stores();

@@ -191,8 +191,7 @@ void* current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
 }
 
-DevicePaths::DevicePaths(const Chain& chain, Device device)
-    : kernels(find_tail(chain.name, device)) {
+DevicePaths::DevicePaths(const Chain& chain, Device device) : kernels(find_tail(chain.name, device)) {
   for (const WholeKernels* each : find_whole(chain.name, device)) whole.emplace_back(chain, *each);
   if (kernels == nullptr) return;
   forward.emplace(chain.name, kernels->path);

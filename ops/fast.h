@@ -33,8 +33,8 @@ struct WholePath {
 
 struct DevicePaths {
   explicit DevicePaths(const Chain& chain, Device device);
-  const TailKernels* kernels;    // null: none for this chain and device
-  std::deque<WholePath> whole;   // the first that does not refuse a call gets it
+  const TailKernels* kernels;   // null: none for this chain and device
+  std::deque<WholePath> whole;  // the first that does not refuse a call gets it
   std::optional<CallCounter> forward, backward;
 };
 

@@ -40,9 +40,8 @@ struct Sight {
         sizes(weight.sizes().vec()),
         strides(weight.strides().vec()) {}
   bool is_of(const at::Tensor& weight) const {
-    return storage._unsafe_get_target() == weight.storage().unsafeGetStorageImpl() &&
-           data == weight.const_data_ptr() && version == weight._version() && sizes == weight.sizes() &&
-           strides == weight.strides();
+    return storage._unsafe_get_target() == weight.storage().unsafeGetStorageImpl() && data == weight.const_data_ptr() &&
+           version == weight._version() && sizes == weight.sizes() && strides == weight.strides();
   }
 };
 

@@ -210,9 +210,13 @@ struct LaunchBackward {
   // With packets or without: alignment is not known yet.
   template <Phase phase>
   std::int64_t row_blocks_of() const {
-    const std::int64_t alone = layout<1, phase>(tail).row_blocks;
-    if (tail.columns < backward_width<T>) return alone;  // no packet fits
-    return larger(alone, layout<backward_width<T>, phase>(tail).row_blocks);
+    return larger(row_blocks_if_possible<1, phase>(), row_blocks_if_possible<backward_width<T>, phase>());
+  }
+  // None where a row has no packet, or a block cannot hold a group.
+  template <int Width, Phase phase>
+  std::int64_t row_blocks_if_possible() const {
+    if (tail.columns < Width || ceiling(group_width<Chain>(tail, Width), Width) > most_threads) return 0;
+    return layout<Width, phase>(tail).row_blocks;
   }
   std::int64_t workspace() const { return (parts_size() + 2 * tail.columns) * static_cast<std::int64_t>(sizeof(F)); }
 };

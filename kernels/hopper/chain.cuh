@@ -167,8 +167,8 @@ const char* by_group_width(const Tail& tail, Do do_it) {
 
 template <class Chain, class Precision>
 const char* launch(const Linear& linear, const Tail& tail, cudaStream_t stream) {
-  return by_group_width<Chain>(
-      tail, [&]<int width>() { return launch_one<Chain, Precision, width>(linear, tail, stream); });
+  return by_group_width<Chain>(tail,
+                               [&]<int width>() { return launch_one<Chain, Precision, width>(linear, tail, stream); });
 }
 
 template <class Chain>
@@ -181,14 +181,13 @@ const char* forward(const Linear& linear, const Tail& tail, void* stream) {
 
 template <class Chain>
 const char* forward_halves(const Linear& linear, const Tail& tail, void* stream) {
-  return by_group_width<Chain>(tail, [&]<int width>() {
-    return launch_halves<Chain, width>(linear, tail, static_cast<cudaStream_t>(stream));
-  });
+  return by_group_width<Chain>(
+      tail, [&]<int width>() { return launch_halves<Chain, width>(linear, tail, static_cast<cudaStream_t>(stream)); });
 }
 
 template <class Chain>
 WholeRegistration register_halves() {
-  static const WholeKernels kernels{"fp16x3",    refuses_halves<Chain>, workspace_of_halves, kept_bytes_of_halves,
+  static const WholeKernels kernels{"fp16x3",    refuses_halves<Chain>, workspace_of_halves,  kept_bytes_of_halves,
                                     keep_halves, may_keep_halves,       forward_halves<Chain>};
   return {Chain::name, Device::cuda, kernels};
 }

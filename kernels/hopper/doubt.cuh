@@ -61,8 +61,8 @@ struct Doubt {
     for (int i = 0; i < results_of_thread; ++i) {
       const RowFacts& of_column = facts.of[thread_column(i) - column];
       const bool is_there = thread_row(i) < rows && thread_column(i) < columns;
-      if (!is_there || is_sure(fabsf(sums[i]), of_rows[row_of(i)], of_column.doubt, of_column.strong,
-                               of_column.short_of_digits))
+      if (!is_there ||
+          is_sure(fabsf(sums[i]), of_rows[row_of(i)], of_column.doubt, of_column.strong, of_column.short_of_digits))
         continue;
       sums[i] = NAN;
       any = true;
@@ -154,7 +154,8 @@ struct Doubt {
       } else {
         for (; who != 0; who &= who - 1) {
           const int from = __ffs(static_cast<int>(who)) - 1;
-          const float found = one(__shfl_sync(~0u, thread_row(index), from), __shfl_sync(~0u, thread_column(index), from));
+          const float found =
+              one(__shfl_sync(~0u, thread_row(index), from), __shfl_sync(~0u, thread_column(index), from));
           if (lane == from) result = found;
         }
       }

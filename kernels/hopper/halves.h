@@ -11,7 +11,8 @@ struct alignas(16) RowFacts {
   // A result (in units of the scaled rows) whose magnitude is less than x's row's doubt plus the weight's row's is computed
   // again, from the float32 numbers. Minus infinity where all numbers are zero, infinity where halves are no use.
   float doubt;
-  float strong;  // how many numbers are not far below the largest; infinity where all are zero, which there is no doubt about
+  float
+      strong;  // how many numbers are not far below the largest; infinity where all are zero, which there is no doubt about
   // Of whole numbers (times a power of two), how many digits halves are short of: `none_short` where one half holds them all,
   // `some_short` where it takes two, `all_short` where a digit is lost. Zero where they are not whole.
   float short_of_digits;

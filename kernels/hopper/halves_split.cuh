@@ -7,7 +7,7 @@
 
 namespace tailor::hopper {
 
-constexpr int packet = 4;    // numbers that a thread reads and writes at a time
+constexpr int packet = 4;  // numbers that a thread reads and writes at a time
 
 constexpr float infinity = __builtin_huge_valf();
 // Numbers of magnitude 2^14 … 2^15 are a row's largest.
@@ -90,7 +90,10 @@ __device__ __forceinline__ void split(const Values& values, float scale, __half*
 __device__ __forceinline__ RowFacts facts_from(const Found& found, std::uint32_t largest, const Scale& scale) {
   if (largest == 0) return {scale.down, -infinity, infinity, 0};
   if (!scale.usable) return {scale.down, infinity, 0, 0};
-  const float short_of_digits = !found.is_whole ? 0 : found.has_rest ? all_short : found.has_low ? some_short : none_short;
+  const float short_of_digits = !found.is_whole  ? 0
+                                : found.has_rest ? all_short
+                                : found.has_low  ? some_short
+                                                 : none_short;
   return {scale.down, found.rest * doubt_of_rest, static_cast<float>(found.strong), short_of_digits};
 }
 

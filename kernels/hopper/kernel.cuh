@@ -35,8 +35,8 @@ struct Kernel {
   using Element = typename Precision::Element;
   using Memory = Storage<Precision, Which<Chain>::count>;
   using Now = Part<Element, group_width>;
-  static constexpr int box = box_columns<Element>;                          // of the result
-  static constexpr int step = box_columns<typename Precision::Operand>;     // of the operands
+  static constexpr int box = box_columns<Element>;                       // of the result
+  static constexpr int step = box_columns<typename Precision::Operand>;  // of the operands
   static constexpr int stages = Memory::stages;
   static constexpr int pieces = Precision::pieces;
   static_assert(stages * pieces >= 3);

@@ -26,11 +26,12 @@ constexpr int instruction_bytes = 32;
 constexpr std::uint64_t next_instruction = instruction_bytes >> 4;
 
 #define TAILOR_TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"
-#define TAILOR_REGISTERS                                                                                           \
-  TAILOR_TEN()                                                                                                     \
-  TAILOR_TEN(1)                                                                                                    \
-  TAILOR_TEN(2)                                                                                                    \
-  TAILOR_TEN(3) TAILOR_TEN(4) TAILOR_TEN(5) TAILOR_TEN(6) TAILOR_TEN(7) TAILOR_TEN(8) TAILOR_TEN(9) TAILOR_TEN(10) \
+#define TAILOR_REGISTERS                                                                             \
+  TAILOR_TEN()                                                                                       \
+  TAILOR_TEN(1)                                                                                      \
+  TAILOR_TEN(2)                                                                                      \
+  TAILOR_TEN(3)                                                                                      \
+  TAILOR_TEN(4) TAILOR_TEN(5) TAILOR_TEN(6) TAILOR_TEN(7) TAILOR_TEN(8) TAILOR_TEN(9) TAILOR_TEN(10) \
       TAILOR_TEN(11) "%120,%121,%122,%123,%124,%125,%126,%127"
 #define TAILOR_FOUR(i) "+f"(sum[i]), "+f"(sum[(i) + 1]), "+f"(sum[(i) + 2]), "+f"(sum[(i) + 3])
 #define TAILOR_SIXTEEN(i) TAILOR_FOUR(i), TAILOR_FOUR((i) + 4), TAILOR_FOUR((i) + 8), TAILOR_FOUR((i) + 12)

@@ -56,6 +56,12 @@ class CudaTest(Referee, Gradients):
             if op.batch_norm or not training:
                 yield op, training
 
+    def test_wide_groups_backward(self):
+        """Those of more than 256 columns a block holds in packets only."""
+        for op in (op for op in CHAINS if op.group_norm):
+            for columns in (255, 256, 260, 264, 512, 516, 1020, 1024):
+                self.backward(op, sized(op, 9, columns), f"a group of {columns}")
+
     def test_columns(self):
         for (op, training), dtype, columns in itertools.product(self.each(), cases.FLOATS, EDGES):
             rows = 5 + columns % 9

@@ -77,13 +77,13 @@ struct Doubt {
     Columns<float, count> out;
     if (matrix.aligned && k + count <= halves.inner) {
       using Access = std::conditional_t<count == 4, float4, float2>;
-      const Access all = __ldg(reinterpret_cast<const Access*>(matrix.from + at * matrix.stride + k));
+      const Access all = read_only(reinterpret_cast<const Access*>(matrix.from + at * matrix.stride + k));
       return reinterpret_cast<const Columns<float, count>&>(all);
     }
     const float* const first = matrix.from + (matrix.transposed ? at : at * matrix.stride);
     const std::int64_t step = matrix.transposed ? matrix.stride : 1;
 #pragma unroll
-    for (int i = 0; i < count; ++i) out.at[i] = k + i < halves.inner ? __ldg(first + (k + i) * step) : 0.0f;
+    for (int i = 0; i < count; ++i) out.at[i] = k + i < halves.inner ? read_only(first + (k + i) * step) : 0.0f;
     return out;
   }
 
@@ -145,7 +145,7 @@ struct Doubt {
       const bool mine = (doubted[0] & 1) != 0;
 #pragma unroll
       for (int word = 0; word < words; ++word)  // registers have no index at run time
-        doubted[word] = __funnelshift_r(doubted[word], word + 1 < words ? doubted[word + 1] : 0, 1);
+        doubted[word] = moved_down(doubted[word], word + 1 < words ? doubted[word + 1] : 0);
       std::uint32_t who = __ballot_sync(~0u, mine);
       if (who == 0) continue;
       float result = 0;

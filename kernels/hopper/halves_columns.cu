@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(32 * warps) split_columns(const __grid_constan
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * strip;
   const bool is_there = first + lane < matrix.rows;
   const float* const from = matrix.from + first + lane;
-  const auto read_line = [&](int k) { return is_there && k < halves.inner ? __ldg(from + k * matrix.stride) : 0.0f; };
+  const auto read_line = [&](int k) { return is_there && k < halves.inner ? from[k * matrix.stride] : 0.0f; };
 
   std::uint32_t most = 0;
 #pragma unroll 8

@@ -62,11 +62,11 @@ template <bool aligned>
 __device__ __forceinline__ Values read(const float* row, int column, int columns) {
   Values out;
   if (aligned && column + packet <= columns) {
-    const float4 all = __ldg(reinterpret_cast<const float4*>(row + column));
+    const float4 all = *reinterpret_cast<const float4*>(row + column);
     return {{all.x, all.y, all.z, all.w}};
   }
 #pragma unroll
-  for (int i = 0; i < packet; ++i) out.at[i] = column + i < columns ? __ldg(row + column + i) : 0.0f;
+  for (int i = 0; i < packet; ++i) out.at[i] = column + i < columns ? row[column + i] : 0.0f;
   return out;
 }
 

@@ -93,6 +93,35 @@ __device__ __forceinline__ void show_to_copy_engine() {  // what this thread has
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// --- memory that nobody writes to meanwhile ---
+
+// The toolkit has functions for these, but not every release of it has them whole. Volatile: moved up, the loads of a whole loop
+// would take more registers than there are.
+
+__device__ __forceinline__ float read_only(const float* from) {
+  float value;
+  asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(value) : "l"(from));
+  return value;
+}
+__device__ __forceinline__ float2 read_only(const float2* from) {
+  float2 value;
+  asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "l"(from));
+  return value;
+}
+__device__ __forceinline__ float4 read_only(const float4* from) {
+  float4 value;
+  asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "l"(from));
+  return value;
+}
+// The lowest 32 of 64 bits, moved down by one.
+__device__ __forceinline__ std::uint32_t moved_down(std::uint32_t low, std::uint32_t high) {
+  std::uint32_t moved;
+  asm("shf.r.wrap.b32 %0, %1, %2, 1;" : "=r"(moved) : "r"(low), "r"(high));
+  return moved;
+}
+
 // --- matrices and registers ---
 
 // Four matrices of 8 × 8 halves; a lane brings the address of one row.

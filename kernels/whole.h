@@ -27,12 +27,12 @@ struct WholeKernels {
   const char* path;  // under which calls() counts them
   // Why the kernels do not take this on the current device, or null. `out` is still to come, `y` is not used.
   const char* (*refuses)(const Linear& linear, const Tail& tail);
-  std::int64_t (*workspace)(const Linear& linear, const Tail& tail);  // null: it needs none
+  std::int64_t (*workspace)(const Linear& linear, const Tail& tail) = nullptr;  // it needs none
   // What depends on the weight alone and may be kept from call to call: how many bytes, how it is made, and whether it may be
   // made and used on a stream now. Null where there is no such thing.
-  std::int64_t (*kept_bytes)(const Linear& linear, const Tail& tail);
-  const char* (*keep)(const Linear& linear, const Tail& tail, void* to, void* stream);
-  bool (*may_keep)(void* stream);
+  std::int64_t (*kept_bytes)(const Linear& linear, const Tail& tail) = nullptr;
+  const char* (*keep)(const Linear& linear, const Tail& tail, void* to, void* stream) = nullptr;
+  bool (*may_keep)(void* stream) = nullptr;
   const char* (*forward)(const Linear& linear, const Tail& tail, void* stream);
 };
 

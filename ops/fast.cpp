@@ -10,11 +10,9 @@
 #include <vector>
 
 #include "backward.h"
-#include "float32.h"
 #include "linear.h"
 #include "plain.h"
 #include "refusals.h"
-#include "settled.h"
 
 namespace tailor {
 namespace {
@@ -169,8 +167,6 @@ constexpr Parallel torch_threads{[](std::int64_t count, std::int64_t grain, Para
               "tailor: torch could not run a loop in parallel");
 }};
 
-const void* data_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }
-
 }  // namespace
 
 void point_at(Tail& tail, const TailTensors& tensors) {
@@ -192,7 +188,7 @@ void* current_stream(c10::Device device) {
 }
 
 DevicePaths::DevicePaths(const Chain& chain, Device device) : kernels(find_tail(chain.name, device)) {
-  for (const WholeKernels* each : find_whole(chain.name, device)) whole.emplace_back(chain, *each);
+  for (const WholeKernels* each : find_whole(chain.name, device)) whole.emplace_back(chain.name, *each);
   if (kernels == nullptr) return;
   forward.emplace(chain.name, kernels->path);
   if (kernels->backward_path != nullptr) backward.emplace(chain.name, kernels->backward_path);
@@ -273,39 +269,18 @@ const char* FastPath::prepare(const StepArguments* arguments, FastCall& call) {
 }
 
 std::optional<at::Tensor> FastPath::run_whole(FastCall& call) {
-  const bool rows_are_dense = call.input.dim() == 2 ? call.input.stride(1) == 1 : call.input.is_contiguous();
-  const bool bias_is_dense = !call.bias.defined() || call.tail.columns == 1 || call.bias.stride(0) == 1;
-  if (call.paths->whole.empty() || call.wants_gradients || !rows_are_dense || !bias_is_dense ||
+  const bool is_matrix = call.input.dim() == 2;
+  const bool rows_are_dense = is_matrix ? call.input.stride(1) == 1 : call.input.is_contiguous();
+  if (call.paths->whole.empty() || call.wants_gradients || !rows_are_dense || !is_dense_vector(call.bias) ||
       call.weight.stride(1) != 1)
     return std::nullopt;
-  Linear linear;
-  linear.x = call.input.const_data_ptr();
-  linear.weight = call.weight.const_data_ptr();
-  linear.bias = data_of(call.bias);
-  linear.inner = call.weight.size(1);
-  linear.x_stride = call.input.dim() == 2 ? call.input.stride(0) : linear.inner;
-  linear.weight_stride = call.weight.stride(0);
-  linear.tensor_float32 = tensor_float32_is_allowed();
-  linear.split_float32 = split_float32_is_allowed();
-  const auto taker = std::find_if(call.paths->whole.begin(), call.paths->whole.end(), [&](const WholePath& path) {
-    return path.kernels->refuses(linear, call.tail) == nullptr;
-  });
+  Linear linear = linear_of(call.input, is_matrix ? call.input.stride(0) : call.weight.size(1), call.weight, call.bias);
+  const auto taker = std::find_if(call.paths->whole.begin(), call.paths->whole.end(),
+                                  [&](const WholePath& path) { return path.takes(linear, call.tail); });
   if (taker == call.paths->whole.end()) return std::nullopt;
   std::vector<std::int64_t> sizes = call.input.sizes().vec();
   sizes.back() = call.tail.columns;
-  at::Tensor out = at::empty(sizes, call.input.options());
-  call.tail.out = out.mutable_data_ptr();
-  const at::Tensor of_weight = kept(call.weight, *taker->kernels, linear, call.tail);
-  linear.kept = data_of(of_weight);
-  at::Tensor workspace;
-  if (taker->kernels->workspace != nullptr) {
-    workspace = at::empty({taker->kernels->workspace(linear, call.tail)}, out.options().dtype(at::kByte));
-    linear.workspace = workspace.mutable_data_ptr();
-  }
-  const char* error = taker->kernels->forward(linear, call.tail, current_stream(out.device()));
-  TORCH_CHECK(error == nullptr, "tailor::", chain_.name, ": ", error);
-  taker->forward.count();
-  return out;
+  return taker->run(linear, call.tail, sizes, call.input.options(), call.weight);
 }
 
 std::optional<at::Tensor> FastPath::run(const StepArguments* arguments, Norm norm) {

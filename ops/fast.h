@@ -12,10 +12,10 @@
 #include <mutex>
 #include <optional>
 
-#include "../kernels/whole.h"
 #include "calls.h"
 #include "chain.h"
 #include "reference.h"
+#include "whole_path.h"
 
 namespace tailor {
 
@@ -23,12 +23,6 @@ namespace tailor {
 struct TailTensors {
   std::array<at::Tensor, max_operands> vectors;
   at::Tensor norm_weight, norm_bias, running_mean, running_var;
-};
-
-struct WholePath {
-  WholePath(const Chain& chain, const WholeKernels& found) : kernels(&found), forward(chain.name, found.path) {}
-  const WholeKernels* kernels;
-  CallCounter forward;
 };
 
 struct DevicePaths {

@@ -4,19 +4,14 @@
 #include <torch/library.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <string_view>
+
+#include "environment.h"
 
 namespace tailor {
 namespace {
 
-bool is_zero(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value != nullptr && std::string_view(value) == "0";
-}
-
 std::atomic<bool>& splitting() {
-  static std::atomic<bool> on{!is_zero("TAILOR_FP16X3")};
+  static std::atomic<bool> on{from_environment("TAILOR_FP16X3", true)};
   return on;
 }
 
@@ -27,7 +22,7 @@ TORCH_LIBRARY_FRAGMENT(tailor, library) {
 }  // namespace
 
 bool tensor_float32_is_allowed() {
-  static const bool overridden = is_zero("NVIDIA_TF32_OVERRIDE");
+  static const bool overridden = !from_environment("NVIDIA_TF32_OVERRIDE", true);
   return !overridden && at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
                             at::Float32Precision::TF32;
 }

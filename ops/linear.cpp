@@ -7,11 +7,11 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
-#include "../kernels/whole.h"
-#include "calls.h"
-#include "fast.h"
-#include "float32.h"
+#include <memory>
+#include <vector>
+
 #include "plain.h"
+#include "whole_path.h"
 
 namespace tailor {
 namespace {
@@ -28,53 +28,31 @@ struct Operand {
   bool is_dense() const { return matrix.stride(1) == 1; }
 };
 
-struct Kernels {
-  const WholeKernels* kernels;
-  CallCounter count;
-};
-
 // Null where this build has none.
-Kernels* kernels() {
-  static const std::unique_ptr<Kernels> found = [] {
+WholePath* path() {
+  static const std::unique_ptr<WholePath> found = [] {
     // Not before the first call: kernels register themselves in no particular order.
     const auto all = find_whole("linear", Device::cuda);
-    return all.empty() ? nullptr : std::unique_ptr<Kernels>(new Kernels{all.front(), {"linear", all.front()->path}});
+    return all.empty() ? nullptr : std::make_unique<WholePath>("linear", *all.front());
   }();
   return found.get();
 }
 
 // x · weightᵀ + bias by our kernel, or undefined where it does not take that.
 at::Tensor by_kernel(const Operand& x, const Operand& weight, const at::Tensor& bias) {
-  if (!x.matrix.is_cuda() || x.matrix.scalar_type() != at::kFloat || !x.is_dense() || !weight.is_dense() ||
-      (bias.defined() && bias.numel() > 1 && bias.stride(0) != 1))
+  if (path() == nullptr || !x.matrix.is_cuda() || x.matrix.scalar_type() != at::kFloat || !x.is_dense() ||
+      !weight.is_dense() || !is_dense_vector(bias))
     return {};
-  Kernels* const found = kernels();
-  if (found == nullptr) return {};
-  Linear linear;
-  linear.x = x.matrix.const_data_ptr();
-  linear.weight = weight.matrix.const_data_ptr();
-  linear.bias = bias.defined() ? bias.const_data_ptr() : nullptr;
+  Linear linear = linear_of(x.matrix, x.matrix.stride(0), weight.matrix, bias);
   linear.inner = x.inner();
-  linear.x_stride = x.matrix.stride(0);
-  linear.weight_stride = weight.matrix.stride(0);
   linear.x_transposed = x.transposed;
   linear.weight_transposed = weight.transposed;
-  linear.tensor_float32 = tensor_float32_is_allowed();
-  linear.split_float32 = split_float32_is_allowed();
   Tail tail;
   tail.element = Element::float32;
   tail.rows = x.rows();
   tail.columns = weight.rows();
-  if (found->kernels->refuses(linear, tail) != nullptr) return {};
-  const auto kind = x.matrix.options().requires_grad(false);
-  at::Tensor out = at::empty({tail.rows, tail.columns}, kind);
-  tail.out = out.mutable_data_ptr();
-  const at::Tensor workspace = at::empty({found->kernels->workspace(linear, tail)}, kind.dtype(at::kByte));
-  linear.workspace = workspace.mutable_data_ptr();
-  const char* error = found->kernels->forward(linear, tail, current_stream(out.device()));
-  TORCH_CHECK(error == nullptr, "tailor: linear: ", error);
-  found->count.count();
-  return out;
+  if (!path()->takes(linear, tail)) return {};
+  return path()->run(linear, tail, {tail.rows, tail.columns}, x.matrix.options().requires_grad(false));
 }
 
 at::Tensor as_matrix(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor : tensor.flatten(0, -2); }
@@ -110,8 +88,9 @@ class LinearBackward final : public torch::autograd::Node {
       weight = weight_.unpack(shared_from_this());
     }
     const at::Tensor of_rows = as_matrix(of_out);
-    if (task_should_compute_output(0)) made[0] = product(of_rows, weight).view_symint(input_sizes(of_out, weight));
-    if (task_should_compute_output(1)) made[1] = product_of_columns(of_rows, as_matrix(input));
+    if (task_should_compute_output(0))
+      made[0] = product({of_rows}, {weight, true}).view_symint(input_sizes(of_out, weight));
+    if (task_should_compute_output(1)) made[1] = product({of_rows, true}, {as_matrix(input), true});
     return made;
   }
 
@@ -129,19 +108,12 @@ class LinearBackward final : public torch::autograd::Node {
     return !c10::GradMode::is_enabled() && unusual_thread() == nullptr && unusual_tensor(a) == nullptr &&
            unusual_tensor(b) == nullptr && a.device() == b.device() && a.scalar_type() == b.scalar_type();
   }
-  static at::Tensor product(const at::Tensor& a, const at::Tensor& b) {  // a · b
-    if (is_ordinary(a, b) && a.size(1) == b.size(0)) {
-      const c10::OptionalDeviceGuard guard(a.device());
-      if (at::Tensor out = by_kernel({a, false}, {b, true}, {}); out.defined()) return out;
+  static at::Tensor product(const Operand& a, const Operand& b) {  // a · bᵀ
+    if (is_ordinary(a.matrix, b.matrix) && a.inner() == b.inner()) {
+      const c10::OptionalDeviceGuard guard(a.matrix.device());
+      if (at::Tensor out = by_kernel(a, b, {}); out.defined()) return out;
     }
-    return a.mm(b);
-  }
-  static at::Tensor product_of_columns(const at::Tensor& a, const at::Tensor& b) {  // aᵀ · b
-    if (is_ordinary(a, b) && a.size(0) == b.size(0)) {
-      const c10::OptionalDeviceGuard guard(a.device());
-      if (at::Tensor out = by_kernel({a, true}, {b, true}, {}); out.defined()) return out;
-    }
-    return a.t().mm(b);
+    return (a.transposed ? a.matrix.t() : a.matrix).mm(b.transposed ? b.matrix : b.matrix.t());
   }
 
   Saved input_, weight_;

@@ -1,19 +1,17 @@
 #include "refusals.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <mutex>
 #include <set>
 #include <string>
+
+#include "environment.h"
 
 namespace tailor {
 namespace {
 
 bool is_logging() {
-  static const bool on = [] {
-    const char* value = std::getenv("TAILOR_LOG");
-    return value != nullptr && std::string_view(value) == "1";
-  }();
+  static const bool on = from_environment("TAILOR_LOG", false);
   return on;
 }
 

@@ -48,7 +48,6 @@ struct Sight {
 struct Kept {
   Sight sight;
   const WholeKernels* kernels;  // all chains have kernels of their own
-  std::int64_t bytes;
   at::Tensor made;
   c10::Stream stream;
   c10::Event event;
@@ -114,13 +113,14 @@ class Store {
     TORCH_CHECK(error == nullptr, "tailor: what is kept of a weight: ", error);
     c10::Event event(stream.device_type());
     event.record(stream);
-    kept.emplace(Kept{Sight(weight), &kernels, bytes, made, stream, std::move(event), 0});
+    kept.emplace(Kept{Sight(weight), &kernels, made, stream, std::move(event), 0});
     return true;
   }
 
   std::int64_t bytes_now() const {
     std::int64_t sum = 0;
-    for (const auto& [impl, settled] : all_) sum += settled.kept ? settled.kept->bytes : 0;
+    for (const auto& [impl, settled] : all_)
+      sum += settled.kept ? static_cast<std::int64_t>(settled.kept->made.nbytes()) : 0;
     return sum;
   }
 

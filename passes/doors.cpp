@@ -6,21 +6,16 @@
 #include <torch/library.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <iostream>
 #include <sstream>
 
+#include "../ops/environment.h"
 #include "../ops/settled.h"
 #include "graph.h"
 #include "modules.h"
 
 namespace tailor {
 namespace {
-
-bool from_environment(const char* name, bool otherwise) {
-  const char* value = std::getenv(name);
-  return value && *value ? std::string_view(value) != "0" : otherwise;
-}
 
 std::atomic<bool> automatic{from_environment("TAILOR_AUTO", true)};
 

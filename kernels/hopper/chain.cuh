@@ -187,8 +187,13 @@ const char* forward_halves(const Linear& linear, const Tail& tail, void* stream)
 
 template <class Chain>
 WholeRegistration register_halves() {
-  static const WholeKernels kernels{"fp16x3",    refuses_halves<Chain>, workspace_of_halves,  kept_bytes_of_halves,
-                                    keep_halves, may_keep_halves,       forward_halves<Chain>};
+  static const WholeKernels kernels{.path = "fp16x3",
+                                    .refuses = refuses_halves<Chain>,
+                                    .workspace = workspace_of_halves,
+                                    .kept_bytes = kept_bytes_of_halves,
+                                    .keep = keep_halves,
+                                    .may_keep = may_keep_halves,
+                                    .forward = forward_halves<Chain>};
   return {Chain::name, Device::cuda, kernels};
 }
 
@@ -199,7 +204,7 @@ struct Registrations {
 
 template <class Chain>
 Registrations register_chain() {
-  static const WholeKernels whole{"hopper", refuses<Chain>, nullptr, nullptr, nullptr, nullptr, forward<Chain>};
+  static const WholeKernels whole{.path = "hopper", .refuses = refuses<Chain>, .forward = forward<Chain>};
   return {{Chain::name, Device::cuda, whole}, register_halves<Chain>()};
 }
 

@@ -54,35 +54,36 @@ struct Estimate {
   double whole = 0;
   double apart = 0;
 };
+// Two processors share a tile's columns: an odd number of tiles in a column is one tile more, and a processor may be idle.
+inline double rounds_of(const Shape& shape) {
+  const std::int64_t pairs = ceiling(shape.rows, 2 * 128) * ceiling(shape.columns, 256);
+  return static_cast<double>(ceiling(pairs, shape.processors < 2 ? 1 : shape.processors / 2));
+}
+// What a tail apart reads and writes once more, and its launch.
+inline double tail_apart(const Shape& shape) {
+  return 2.0 * static_cast<double>(shape.rows * shape.columns * shape.element_bytes) / 4.3e6 + 2;
+}
+
 inline Estimate estimate(const Shape& shape) {
   const double products = 128.0 * 256.0 * 2 * static_cast<double>(shape.inner);
   const double round = products / (shape.element_bytes == 2 ? 6.5e6 : 3.2e6);
-  const std::int64_t columns = ceiling(shape.columns, 256);
-  // Two processors share a tile's columns: an odd number of tiles in a column is one tile more, and a processor may be idle.
-  const std::int64_t rounds =
-      ceiling(ceiling(shape.rows, 2 * 128) * columns, shape.processors < 2 ? 1 : shape.processors / 2);
-  const std::int64_t tiles = ceiling(shape.rows, 128) * columns;
-  const double moved = 2.0 * static_cast<double>(shape.rows * shape.columns * shape.element_bytes);
+  const std::int64_t tiles = ceiling(shape.rows, 128) * ceiling(shape.columns, 256);
   Estimate estimate;
-  estimate.whole = static_cast<double>(rounds) * round;
-  estimate.apart = static_cast<double>(tiles) / shape.processors * round + moved / 4.3e6 + 2;
+  estimate.whole = rounds_of(shape) * round;
+  estimate.apart = static_cast<double>(tiles) / shape.processors * round + tail_apart(shape);
   return estimate;
 }
 
 // The same of float32 by three products of halves; apart, cuBLAS multiplies on the CUDA cores.
 inline Estimate estimate_of_halves(const Shape& shape) {
-  const std::int64_t columns = ceiling(shape.columns, 256);
-  const std::int64_t rounds =
-      ceiling(ceiling(shape.rows, 2 * 128) * columns, shape.processors < 2 ? 1 : shape.processors / 2);
   const double step = 2.1;  // 64 of the inner dimension
   const double tail = 4;
+  const double round = static_cast<double>(ceiling(shape.inner, 64)) * step + tail;
   const double split = 8.0 * static_cast<double>((shape.rows + shape.columns) * shape.inner);
-  const double moved = 2.0 * static_cast<double>(shape.rows * shape.columns * shape.element_bytes);
   const double products = 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.columns * shape.inner);
   Estimate estimate;
-  const double round = static_cast<double>(ceiling(shape.inner, 64)) * step + tail;
-  estimate.whole = static_cast<double>(rounds) * round + split / 3.6e6 + 8;
-  estimate.apart = products / 50e6 + moved / 4.3e6 + 2;
+  estimate.whole = rounds_of(shape) * round + split / 3.6e6 + 8;
+  estimate.apart = products / 50e6 + tail_apart(shape);
   return estimate;
 }
 

@@ -50,8 +50,8 @@ struct Waiting {
   }
 };
 
-// Of float32, the accumulators themselves. They move up too: a tail for each part would be 90 KB of program, and to fetch
-// that took up to 30 µs.
+// Of float32, the accumulators themselves. They move up too: a tail for each part would be a long program, and where a block
+// has few tiles, fetching it takes longer than moving registers.
 template <int group_width>
 struct Waiting<float, group_width> {
   using Now = Part<float, group_width>;

@@ -41,16 +41,8 @@ class Fuzzer:
         self.program, self.device, self.judge = program, device, Judge()
         self.paths, self.modes, self.ratios = collections.Counter(), collections.Counter(), collections.defaultdict(list)
         self.first = ""  # the traceback of the first call that could not even be judged
-        self.is_loaded = False
-
-    def load(self):
-        """In a child: a library with CUDA in it, loaded before the fork, leaves the children none."""
-        if not self.is_loaded:
-            checks.load()
-        self.is_loaded = True
 
     def why(self, case):
-        self.load()
         try:
             return self.judge.judge(case)
         except Exception:  # noqa: BLE001, it is our own fault, and no less to be seen
@@ -117,6 +109,7 @@ def main():
     if device == "cuda" and not there_is_a_gpu():
         print("ops_fuzz: there is no GPU here, nothing is run")
         return 77
+    checks.load()
     torch.set_num_threads(1)
     fuzzer = Fuzzer(program, device)
     if program.options.case:

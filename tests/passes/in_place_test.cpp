@@ -8,13 +8,6 @@
 namespace tailor::test {
 namespace {
 
-const char* head = R"(graph(%x : Tensor, %w : Tensor, %b : Tensor, %s : Tensor):
-  %none : NoneType = prim::Constant()
-  %one : int = prim::Constant[value=1]()
-  %yes : bool = prim::Constant[value=1]()
-  %small : float = prim::Constant[value=0.1]()
-)";
-
 // After a tensor was written to, its readers read what the last write before them returned, in blocks too.
 constexpr const char* written = R"(
   %y : Tensor = aten::linear(%x, %w, %b)

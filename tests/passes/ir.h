@@ -25,6 +25,14 @@ std::shared_ptr<Graph> graph_of(const Module& module, const std::string& method 
 
 std::shared_ptr<Graph> parse(const std::string& ir);
 
+// The beginning of a graph for parse: its inputs and constants.
+inline constexpr const char* head = R"(graph(%x : Tensor, %w : Tensor, %b : Tensor, %s : Tensor):
+  %none : NoneType = prim::Constant()
+  %one : int = prim::Constant[value=1]()
+  %yes : bool = prim::Constant[value=1]()
+  %small : float = prim::Constant[value=0.1]()
+)";
+
 // Runs the pass.
 std::vector<Site> fuse_graph(const std::shared_ptr<Graph>& graph, const std::vector<std::string>& rules = {});
 

@@ -140,13 +140,6 @@ INSTANTIATE_TEST_SUITE_P(Pass, Structure, testing::ValuesIn(structures),
                          [](const auto& row) { return std::string(row.param.name); });
 
 // Raw IR: what the executor and a tracer write, in which no TorchScript is spelled.
-const char* head = R"(graph(%x : Tensor, %w : Tensor, %b : Tensor, %s : Tensor):
-  %none : NoneType = prim::Constant()
-  %one : int = prim::Constant[value=1]()
-  %yes : bool = prim::Constant[value=1]()
-  %small : float = prim::Constant[value=0.1]()
-)";
-
 void expect_rewritten(const std::string& before, const std::string& after) {
   const auto graph = parse(head + before);
   const auto sites = fuse_graph(graph);

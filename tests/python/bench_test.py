@@ -1,10 +1,8 @@
 """tools/bench: what it measures, what it refuses to show, and that all it writes is well-formed. A GPU part is skipped
 without one."""
 import collections
-import contextlib
 import copy
 import csv
-import io
 import json
 import pathlib
 import re
@@ -18,7 +16,7 @@ from unittest import mock
 
 import torch
 
-from checks import ROOT, library, load, main
+from checks import ROOT, library, load, main, quietly
 
 from benchmark import arms, measure, plan  # tools/, put on the path by checks
 from benchmark.clock import CpuTimer, figure, rounds_within, take_turns
@@ -34,17 +32,6 @@ RULE = "linear_mul_batch_norm"
 ARMS = "linear,copy,eager,jit,tailor,op"
 TINY = ["--device", "cpu", "--threads", "1", "--chain", "mul_batch_norm,add_swish_group_norm", "--size", "8x16x128",
         "--dtype", "fp32", "--rounds", "3"]
-
-
-def quietly(words):
-    """Exit status, stdout and stderr of the tool, run in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            status = bench([str(word) for word in words])
-        except SystemExit as end:
-            status = end.code
-    return status, out.getvalue(), err.getvalue()
 
 
 def made_up(times, dtype="fp32", mode="eval", spread=0.01, chain=RULE):
@@ -251,18 +238,18 @@ class RunTest(unittest.TestCase):
         again = self.folder / "again"
         again.mkdir()
         words = [word.replace(str(self.folder), str(again)) for word in self.files[1:]]
-        status, _, err = quietly(["--from", self.folder / "a.json", *words])
+        status, _, err = quietly(bench, ["--from", self.folder / "a.json", *words])
         self.assertEqual(status, 0, err)
         for name in ("a.csv", "a.svg", "a.md"):
             self.assertEqual((again / name).read_text(), (self.folder / name).read_text(), name)
-        status, out, _ = quietly(["--from", self.folder / "a.json"])
+        status, out, _ = quietly(bench, ["--from", self.folder / "a.json"])
         self.assertEqual((status, out.count("8×16→128")), (0, len(self.run_["points"])))
 
     def test_merging_two_machines(self):
         target = self.folder / "gpu.json"
         target.write_text(json.dumps(result(made_up({"linear": 10, "copy": 1, "eager": 40, "tailor": 11}, "bf16"))))
         files = [self.folder / "both.md", self.folder / "both.svg"]
-        status, _, err = quietly(["--from", target, self.folder / "a.json", "--markdown", files[0], "--svg", files[1]])
+        status, _, err = quietly(bench, ["--from", target, self.folder / "a.json", "--markdown", files[0], "--svg", files[1]])
         self.assertEqual(status, 0, err)
         text = files[0].read_text()
         self.assertLess(text.index("## Made-up <GPU>"), text.index(f"## {self.run_['machine']['cpu']}"))
@@ -270,7 +257,7 @@ class RunTest(unittest.TestCase):
         xml.etree.ElementTree.parse(files[1])
 
     def test_compare_with_itself(self):
-        status, out, _ = quietly(["--compare", self.folder / "a.json", self.folder / "a.json"])
+        status, out, _ = quietly(bench, ["--compare", self.folder / "a.json", self.folder / "a.json"])
         self.assertEqual(status, 0)
         self.assertIn("\n0 of ", out)
 
@@ -322,14 +309,14 @@ class HereTest(unittest.TestCase):
     def test_time_limit(self):
         with tempfile.TemporaryDirectory() as folder:
             target = pathlib.Path(folder, "a.json")
-            status, out, err = quietly(["--device", "cpu", "--preset", "cpu", "--arm", "linear,eager", "--rounds", "999999999",
+            status, out, err = quietly(bench, ["--device", "cpu", "--preset", "cpu", "--arm", "linear,eager", "--rounds", "999999999",
                                         "--time-limit", "1", "--json", target])
             self.assertEqual((status, err), (0, ""))
             self.assertIn("the time limit is reached: 0 of 36 points", out)
             self.assertFalse(json.loads(target.read_text())["complete"])
 
     def test_host_mode(self):
-        status, out, err = quietly(["--host", "--device", "cpu", "--chain", "mul_batch_norm", "--size", "2x4x8", "--dtype",
+        status, out, err = quietly(bench, ["--host", "--device", "cpu", "--chain", "mul_batch_norm", "--size", "2x4x8", "--dtype",
                                     "fp32", "--rounds", "2", "--arm", "linear,script_linear,eager,tailor", "--library", library()])
         self.assertEqual((status, err), (0, ""))
         self.assertIn("script_linear for tailor", out)
@@ -366,12 +353,12 @@ class WrongUseTest(unittest.TestCase):
                       ["--json", "/nowhere/a.json"], ["--svg", "/nowhere/../tmp/a.svg"], ["--csv", "/tmp"], ["--from", "a.json", "--arm", "eager"],
                       ["--from", __file__], ["--device", "cpu", "--dtype", "tf32"],
                       ["--device", "cpu", "--library", "/nowhere/libtailor.so"]):
-            status, out, err = quietly(words)
+            status, out, err = quietly(bench, words)
             self.assertEqual((status, out, err.count("\n")), (2, "", 1), f"{words}: {err}")
             self.assertTrue(err.startswith("bench: "), err)
 
     def test_help(self):
-        status, out, _ = quietly(["--help"])
+        status, out, _ = quietly(bench, ["--help"])
         self.assertEqual(status, 0)
         for name in [*arms.ARMS, *plan.PRESETS]:
             self.assertIn(name, out)
@@ -382,7 +369,7 @@ class GpuTest(unittest.TestCase):
     def test_every_arm(self):
         with tempfile.TemporaryDirectory() as folder:
             target = pathlib.Path(folder, "a.json")
-            status, out, err = quietly(["--size", "256x256x256", "--dtype", "bf16,tf32", "--mode", "eval,train,backward",
+            status, out, err = quietly(bench, ["--size", "256x256x256", "--dtype", "bf16,tf32", "--mode", "eval,train,backward",
                                         "--arm", f"{ARMS},graph,tailor_frozen,script_linear", "--rounds", "5", "--json", target,
                                         "--library", library()])
             self.assertEqual((status, err), (0, ""), out)

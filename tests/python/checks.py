@@ -1,4 +1,6 @@
 """What the Python tests share: the library, outcomes (a value or an exception) and comparisons that say what differs."""
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -204,6 +206,17 @@ class auto:
 
     def __exit__(self, *_):
         torch.ops.tailor.auto(self.old)
+
+
+def quietly(tool, words):
+    """Exit status, stdout and stderr of a tool's main, run in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = tool([str(word) for word in words])
+        except SystemExit as end:
+            status = end.code
+    return status, out.getvalue(), err.getvalue()
 
 
 def main():

@@ -37,6 +37,19 @@ class Referee(Checks):
         roundings = self.roundings.get(mine.dtype, 16)
         self.assertLessEqual(off, loose * eagers + roundings * torch.finfo(mine.dtype).eps * size, f"{what}: eager's error is {eagers:g}")
 
+    def same_on_streams(self, op, arguments):
+        """The same call on several streams at a time."""
+        with torch.no_grad():
+            expected = self.assert_calls(op.stem, lambda: op(arguments), f"{op}", self.path)
+            streams, found = [torch.cuda.Stream() for _ in range(4)], []
+            torch.cuda.synchronize()
+            for stream in streams * 5:
+                with torch.cuda.stream(stream):
+                    found.append(op(arguments))
+            torch.cuda.synchronize()
+        for out in found:
+            self.assert_bitwise(out, expected, f"{op} on side streams")
+
     def forward(self, op, arguments, what):
         mine, theirs, exact = copied(arguments), copied(arguments), cases.in_double(copied(arguments))
         with torch.no_grad():

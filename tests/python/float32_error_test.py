@@ -1,7 +1,5 @@
 """tools/float32-error without a GPU: pages and pictures from made-up results, its verdicts, and what it refuses; with the CPU
 in the kernel's place also that errors are what they should be."""
-import contextlib
-import io
 import json
 import math
 import pathlib
@@ -14,7 +12,7 @@ import xml.etree.ElementTree
 
 import torch
 
-from checks import ROOT, library, load, main
+from checks import ROOT, library, load, main, quietly
 
 from float32_error import page, picture  # tools/, put on the path by checks
 from float32_error.arms import bare, path_of, tail_is_exact
@@ -27,17 +25,6 @@ from float32_error.words import verdict
 
 PICTURES = ["float32-by-k.svg", "float32-by-distribution.svg"]
 PAGE = f"# A page\n\nBefore.\n\n{page.FIRST}\n\nOld figures.\n\n{page.LAST}\n\nBehind.\n"
-
-
-def quietly(words):
-    """Exit status, stdout and stderr of the tool, run in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            status = tool([str(word) for word in words])
-        except SystemExit as end:
-            status = end.code
-    return status, out.getvalue(), err.getvalue()
 
 
 def made_up(name, k, tailor, sgemm=4e-7, tf32=3e-4):
@@ -206,7 +193,7 @@ class HereTest(unittest.TestCase):
     def test_run(self):
         with tempfile.TemporaryDirectory() as folder:
             target = pathlib.Path(folder, "a.json")
-            status, out, err = quietly(["--device", "cpu", "--k", "16,64", "--distribution", "normal,integers_4,huge", "--library",
+            status, out, err = quietly(tool, ["--device", "cpu", "--k", "16,64", "--distribution", "normal,integers_4,huge", "--library",
                                         library(), "--json", target])
             self.assertEqual((status, err), (0, ""), out)
             run = json.loads(target.read_text())
@@ -220,7 +207,7 @@ class HereTest(unittest.TestCase):
         self.assertIn("In none is Tailor's largest error above SGEMM's", out)
 
     def test_search(self):
-        status, out, err = quietly(["--device", "cpu", "--search", "0", "--seed", "5", "--library", library()])
+        status, out, err = quietly(tool, ["--device", "cpu", "--search", "0", "--seed", "5", "--library", library()])
         self.assertEqual((status, err), (0, ""), out)
         self.assertIn("1 trials", out)
         self.assertIn("--search 0 --seed 5", out)
@@ -235,12 +222,12 @@ class WrongUseTest(unittest.TestCase):
                       ["--nonsense"], ["--from", "/nowhere.json"], ["--from", __file__], ["--from", "a.json", "--quick"],
                       ["--from", "a.json", "--search", "1"], ["--quick", "--k", "64"], ["--search", "1", "--svg", "/tmp"], ["--json", "/nowhere/a.json"],
                       ["--markdown", "/nowhere.md"], ["--svg", "/nowhere"], ["--device", "cpu", "--library", "/nowhere/libtailor.so"]):
-            status, out, err = quietly(words)
+            status, out, err = quietly(tool, words)
             self.assertEqual((status, out, err.count("\n")), (2, "", 1), f"{words}: {err}")
             self.assertTrue(err.startswith("float32-error: "), err)
 
     def test_help(self):
-        status, out, _ = quietly(["--help"])
+        status, out, _ = quietly(tool, ["--help"])
         self.assertEqual(status, 0)
         for name in DISTRIBUTIONS:
             self.assertIn(name, out)

@@ -1,10 +1,7 @@
 """Where a tail has a kernel of its own, the linear and the products of its backward are fp16x3's too: with gradients, and with
 batch statistics."""
 import itertools
-import os
 import unittest
-
-os.environ["TAILOR_HOPPER"] = "always"  # also where it is slower
 
 import torch
 
@@ -12,7 +9,7 @@ import cases
 from cases import CHAINS
 from checks import calls_of, copied, main
 from cuda_test import Referee
-from float32_test import HOPPER, laid_out, sized
+from float32_cases import HOPPER, laid_out, sized
 
 COUNTER = ("linear", "fp16x3")
 

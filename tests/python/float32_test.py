@@ -1,86 +1,25 @@
-"""float32 on Hopper's tensor cores, as three products of fp16 halves: never further from float64 than eager's SGEMM, whatever
-the numbers are. Each call must take the path `fp16x3`; where sums are exact, so must be the results."""
+"""float32 on Hopper's tensor cores, as three products of fp16 halves: as near to float64 as docs/float32.md says, whatever the numbers
+are. Each call must take the path `fp16x3`; where sums are exact, so must be the results."""
 import itertools
-import os
-import subprocess
-import sys
 import unittest
-
-os.environ["TAILOR_HOPPER"] = "always"  # also where it is slower
 
 import torch
 import torch.nn.functional as F
 
 import cases
 import contract_test
-from cases import CHAINS, draw
-from checks import ROOT, calls_of, copied, library, main
-from cuda_test import Referee
+from cases import CHAINS
+from checks import copied, main
+from float32_cases import HOPPER, LEAST, PATH, Float32, all_in_doubt, integers, laid_out, sized
 
-from float32_error.arms import bare  # tools/, put on the path by checks
 from float32_error.inputs import DISTRIBUTIONS, Draw
 from float32_error.mixtures import Mixture
 from float32_error.referee import FLOOR, Referee as Product, ratio
 
-HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
-PATH, RULE = "fp16x3", "linear_mul_batch_norm"
-LEAST = 256  # shorter sums may go the other way
 ROWS = [1, 2, 63, 64, 65, 127, 128, 129, 191, 255, 256, 257, 385, 511, 513]  # tiles have 128 rows, clusters two of them
 COLUMNS = [16, 64, 128, 192, 240, 256, 272, 320, 512, 528, 832]  # tiles have 256
 BY_FOURS = [4, 8, 12, 60, 68, 252, 260, 508, 516, 772]
 INNER = [LEAST + more for more in (0, 1, 2, 3, 4, 5, 7, 8, 15, 31, 32, 33, 63, 64, 65, 127, 128, 129)] + [1000, 1023, 2047, 2052]
-
-
-def sized(op, rows, columns, inner, width=16, seed=0, **changes):
-    column = (1,) if op.stem == "linear_batch_norm_add_div_swish" else (columns,)
-    return draw(op, seed, torch.float32, "cuda", **{**dict(
-        x=(rows, inner), w=(columns, inner), b=(columns,), vector=column, norm=(columns,), stats=(columns,),
-        groups=columns // width, training=False), **changes})
-
-
-def integers(rows, columns, most):
-    return torch.randint(-most, most + 1, (rows, columns), device="cuda").float()
-
-
-def laid_out(value, offset, stride):
-    """The same numbers, so many elements into their memory, and with rows so far apart; NaN lies between and around them."""
-    rows, columns = value.shape
-    flat = torch.full((offset + rows * stride + 8,), torch.nan, device="cuda")
-    return flat.as_strided((rows, columns), (stride, 1), offset).copy_(value)
-
-
-def all_in_doubt(arguments, powers=40, seed=0):
-    """Columns of x and of the weight with opposite powers of two: each row is wide, and all results are as they were."""
-    draw_ = Draw("cuda", seed)
-    scale = draw_.powers(1, arguments["input"].shape[-1], powers)
-    return {**arguments, "input": arguments["input"] * scale, "weight": arguments["weight"] / scale}
-
-
-class Float32(Referee):
-    path = PATH
-    roundings = {torch.float32: 16}
-
-    def setUp(self):
-        self.assertFalse(torch.backends.cuda.matmul.allow_tf32)
-        torch.manual_seed(0)
-
-    def product(self, x, weight, what, bias=None):
-        """x·weightᵀ by the kernel, through a tail that changes nothing."""
-        with torch.no_grad():
-            return self.assert_calls(RULE, lambda: bare(x, weight, bias), what, PATH)
-
-    def not_worse(self, x, weight, what, times=1.0, floor=0.0):
-        """No result's error over Σ|x||w| is above the largest of SGEMM's, or so many times that."""
-        out, referee = self.product(x, weight, what), Product(x, weight)
-        mine, theirs = referee.error(out), referee.error(F.linear(x, weight))
-        self.assertLessEqual(ratio(mine["max"], theirs["max"], floor), times, f"{what}: largest error {mine}, SGEMM's {theirs}")
-        return out
-
-    def exact(self, x, weight, what):
-        """Where float32 need not round, every bit is right."""
-        out, truth = self.product(x, weight, what), x.double() @ weight.double().t()
-        self.assertTrue(torch.equal(truth.float().double(), truth), f"{what}: this test wants numbers that float32 can hold")
-        self.assertTrue(torch.equal(out.double(), truth), f"{what}: {(out.double() - truth).abs().max().item()} off")
 
 
 @unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
@@ -299,169 +238,6 @@ class SpecialValuesTest(Float32):
                     which = finite[row::10]
                     errors = [referee.errors(value)[row::10][which].max().item() for value in (mine, eager)]
                     self.assertLessEqual(ratio(*errors, FLOOR), 1.0, f"{what}, rows of {sizes[row].item():g}")
-
-
-@unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
-class CallsTest(Float32):
-    def test_bit_for_bit_from_run_to_run(self):
-        for op, doubtful in itertools.product(CHAINS, (False, True)):
-            arguments = sized(op, 1000, 1088, 520)
-            if doubtful:  # in every third row
-                wide, every_third = all_in_doubt(arguments), torch.arange(1000, device="cuda")[:, None] % 3 == 0
-                arguments = {**wide, "input": torch.where(every_third, wide["input"], arguments["input"])}
-            with torch.no_grad():
-                first = self.assert_calls(op.stem, lambda: op(arguments), f"{op}", PATH)
-                for _ in range(100):
-                    self.assert_bitwise(op(arguments), first, f"{op}, doubtful rows: {doubtful}")
-
-    def test_replays_with_new_numbers_and_weights(self):
-        for op in CHAINS:
-            arguments, side = sized(op, 200, 320, LEAST), torch.cuda.Stream()
-            with torch.no_grad(), torch.cuda.stream(side):
-                self.assert_calls(op.stem, lambda: op(arguments), f"{op}", PATH)
-                side.synchronize()
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, stream=side):
-                    out = self.assert_calls(op.stem, lambda: op(arguments), f"{op}, captured", PATH)
-            torch.cuda.synchronize()
-            pairs = []
-            with torch.no_grad():
-                for turn in range(1000):
-                    arguments["input"].normal_()
-                    arguments["weight"].normal_(0, LEAST**-0.5)
-                    if turn % 7 == 0:  # now and then all is in doubt
-                        for name, value in all_in_doubt(arguments, seed=turn).items():
-                            if name in ("input", "weight"):
-                                arguments[name].copy_(value)
-                    graph.replay()
-                    pairs.append((out - op(arguments)).abs().max())  # NaN, should there be any, stays NaN
-            self.assertTrue(bool((torch.stack(pairs) == 0).all()), f"{op}: a replay differs: {torch.stack(pairs).max().item()}")
-
-    def test_streams(self):
-        for op in CHAINS:
-            arguments = sized(op, 1000, 1024, 512)
-            with torch.no_grad():
-                expected = self.assert_calls(op.stem, lambda: op(arguments), f"{op}", PATH)
-                streams = [torch.cuda.Stream() for _ in range(4)]
-                torch.cuda.synchronize()
-                found = []
-                for stream in streams * 5:
-                    with torch.cuda.stream(stream):
-                        found.append(op(arguments))
-                torch.cuda.synchronize()
-            for out in found:
-                self.assert_bitwise(out, expected, f"{op} on side streams")
-
-    def test_memory_full_of_something(self):
-        """Halves, scales and results are carved out of memory that others have left."""
-        for op, (rows, columns, inner) in itertools.product(CHAINS, ((1, 64, LEAST), (65, 320, 259), (300, 576, 1000))):
-            for doubtful in (False, True):
-                arguments = sized(op, rows, columns, inner)
-                arguments = all_in_doubt(arguments) if doubtful else arguments
-                with torch.no_grad():
-                    before = self.assert_calls(op.stem, lambda: op(arguments), f"{op}", PATH).clone()
-                    for value in (torch.nan, 7.0, -torch.inf):
-                        torch.cuda.empty_cache()
-                        pools = [torch.full((count,), value, device="cuda") for count in (1 << 24, *(1 << 17,) * 4)]
-                        del pools  # the allocator has large blocks and small ones
-                        out = self.assert_calls(op.stem, lambda: op(arguments), f"{op}", PATH)
-                        self.assert_bitwise(out, before, f"{op} over {value}, doubtful rows: {doubtful}")
-
-    def test_weights_that_change_between_calls(self):
-        """However they are written to: nothing that was derived from them outlives a call."""
-        ways = {
-            "in place": lambda w: w.mul_(-2), "by .data": lambda w: w.data.mul_(-2), "by a view": lambda w: w.view(-1)[3:].add_(1),
-            "by a row": lambda w: w[5].zero_(), "by copy_": lambda w: w.copy_(torch.randn_like(w)),
-            "by .data's copy_": lambda w: w.data.copy_(torch.randn_like(w)),
-            "by another tensor on its storage": lambda w: torch.empty(0, device="cuda").set_(w.untyped_storage()).mul_(0.5),
-            "by DLPack": lambda w: torch.from_dlpack(w.detach()).add_(0.25),
-            "by other data": lambda w: setattr(w, "data", torch.randn_like(w)),
-        }
-        for op in CHAINS:
-            arguments = sized(op, 130, 320, LEAST)
-            with torch.no_grad():
-                for what, way in ways.items():
-                    before = self.assert_calls(op.stem, lambda: op(arguments), what, PATH)
-                    way(arguments["weight"])
-                    out = self.assert_calls(op.stem, lambda: op(arguments), what, PATH)
-                    self.assertFalse(torch.equal(out, before), f"{op}: weight changed {what}")
-                    self.assert_bitwise(out, op(copied(arguments)), f"{op}: weight changed {what}")
-                    exact = op.eager(cases.in_double(copied(arguments)))
-                    self.close(out, op.eager(copied(arguments)), exact, f"{op}: weight changed {what}")
-
-    def test_memory_that_comes_back(self):
-        for op in CHAINS:
-            for seed in range(30):
-                arguments = sized(op, 128 + seed % 3, 320, LEAST + seed % 5, seed=seed)
-                self.forward(op, arguments, f"seed {seed}, at addresses of others before")
-
-
-@unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
-class SwitchesTest(Float32):
-    def takes(self, path, arguments, what, op=None):
-        op = op or next(o for o in CHAINS if o.stem == "linear_swish_add_group_norm")
-        return self.assert_calls(op.stem, lambda: op(arguments), what, path)
-
-    def setUp(self):
-        super().setUp()
-        self.op = next(o for o in CHAINS if o.stem == "linear_swish_add_group_norm")
-        self.good = sized(self.op, 130, 256, 512)
-
-    def test_off_and_on(self):
-        with torch.no_grad():
-            self.takes(PATH, self.good, "at first")
-            self.assertIs(self.tailor.fp16x3(False), True)
-            try:
-                for op in CHAINS:
-                    self.takes("cuda", sized(op, 130, 256, 512), f"{op} switched off", op)
-                self.assertIs(self.tailor.fp16x3(False), False)
-            finally:
-                self.assertIs(self.tailor.fp16x3(True), False)
-            for op in CHAINS:
-                self.takes(PATH, sized(op, 130, 256, 512), f"{op} on again", op)
-
-    def test_environment(self):
-        code = ("import sys, torch; torch.ops.load_library(sys.argv[1]); sys.path.insert(0, sys.argv[2]); torch.set_grad_enabled(False)\n"
-                "from float32_error.arms import bare\n"
-                "bare(torch.randn(256, 512, device='cuda'), torch.randn(512, 512, device='cuda'))\n"
-                "print([path.split('/')[1] for path, count in torch.ops.tailor.calls().items() if count], torch.ops.tailor.fp16x3(True))")
-        for value, words in (("0", "['cuda'] False"), ("1", f"['{PATH}'] True")):
-            done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, library(), str(ROOT / "tools")], capture_output=True,
-                                  text=True, env={**os.environ, "TAILOR_FP16X3": value}, check=False)
-            self.assertEqual(done.stdout.strip(), words, f"TAILOR_FP16X3={value}: {done.stderr[-2000:]}")
-
-    def test_tf32_allowed_is_tf32(self):
-        torch.backends.cuda.matmul.allow_tf32 = True
-        try:
-            with torch.no_grad():
-                for op in CHAINS:
-                    self.takes("hopper", sized(op, 130, 256, 512), f"{op} with TF32 allowed", op)
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = False
-        with torch.no_grad():
-            self.takes(PATH, self.good, "not allowed any more")
-
-    def test_what_it_leaves_to_the_others(self):
-        plain = next(o for o in CHAINS if o.stem == RULE)
-        turned = self.good["input"].t().contiguous().t()
-        others = {"float64": (self.op, cases.in_double(self.good)), "groups of 128": (self.op, sized(self.op, 130, 256, 512, 128)),
-                  "columns of x side by side": (self.op, {**self.good, "input": turned}),
-                  "a bias with strides": (self.op, {**self.good, "bias": torch.randn(512, device="cuda")[::2]})}
-        with torch.no_grad():
-            for what, (op, arguments) in others.items():
-                self.takes("cuda", arguments, what, op)
-            before = calls_of(plain.stem, PATH)
-            plain(sized(plain, 130, 256, 512, training=True))
-            self.assertEqual(calls_of(plain.stem, PATH), before, "batch statistics")
-
-    def test_rows_that_overlap(self):
-        """Whichever way they go."""
-        window = torch.randn(2000, device="cuda").as_strided((130, 512), (3, 1))
-        for what, x in (("overlapping rows", window), ("one row many times", self.good["input"][:1].expand(130, 512))):
-            with torch.no_grad():
-                out = self.assert_calls(self.op.stem, lambda: self.op({**self.good, "input": x}), what)
-                dense = self.takes(PATH, {**self.good, "input": x.contiguous()}, what)
-            self.assert_same(out, dense, what)
 
 
 @unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")

@@ -193,18 +193,7 @@ class HopperTest(Referee):
 
     def test_streams(self):
         for op in CHAINS:
-            arguments = sized(op, 1000, 1024, 512)
-            with torch.no_grad():
-                expected = op(arguments)
-                streams = [torch.cuda.Stream() for _ in range(4)]
-                torch.cuda.synchronize()
-                found = []
-                for stream in streams * 5:
-                    with torch.cuda.stream(stream):
-                        found.append(op(arguments))
-                torch.cuda.synchronize()
-            for out in found:
-                self.assert_bitwise(out, expected, f"{op} on side streams")
+            self.same_on_streams(op, sized(op, 1000, 1024, 512))
 
     def test_what_it_leaves_to_the_others(self):
         op = next(o for o in CHAINS if o.stem == "linear_swish_add_group_norm")

@@ -148,9 +148,13 @@ def compiled_max(setup: Setup) -> Callable:
     return compiled(setup, mode="max-autotune-no-cudagraphs")
 
 
-def tailor(setup: Setup) -> Callable:
+def fused(setup: Setup) -> torch.jit.ScriptModule:
     with fusing():
-        return setup.call_module(torch.jit.script(setup.fresh()))
+        return torch.jit.script(setup.fresh())
+
+
+def tailor(setup: Setup) -> Callable:
+    return setup.call_module(fused(setup))
 
 
 def tailor_frozen(setup: Setup) -> Callable:
@@ -161,8 +165,7 @@ def tailor_frozen(setup: Setup) -> Callable:
 
 
 def settled(setup: Setup) -> Callable:
-    with fusing():
-        module = torch.jit.script(setup.fresh())
+    module = fused(setup)
     torch.ops.tailor.settle_(module)
     return setup.call_module(module)
 

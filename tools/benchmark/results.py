@@ -35,15 +35,16 @@ def write_json(path: str, run: dict):
     write(path, json.dumps(finite(run), indent=1, ensure_ascii=False) + "\n")
 
 
-def read_json(path: str) -> dict:
+def read_json(path: str, tool: str = "bench", format_key: str = "format", version: int = FORMAT, rows: str = "points") -> dict:
+    """What `tool` wrote, in this version of its format, with a list of rows."""
     try:
         run = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise Unreadable(f"{path}: {error.strerror}") from error
     except ValueError as error:
         raise Unreadable(f"{path} is not JSON: {error}") from error
-    if not isinstance(run, dict) or run.get("format") != FORMAT or not isinstance(run.get("points"), list):
-        raise Unreadable(f"{path} is not a result of this version of bench")
+    if not isinstance(run, dict) or run.get(format_key) != version or not isinstance(run.get(rows), list):
+        raise Unreadable(f"{path} is not a result of this version of {tool}")
     return run
 
 

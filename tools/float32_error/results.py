@@ -1,8 +1,5 @@
 """Results as they lie in the JSON file, and the verdicts that follow from them."""
-import json
-import pathlib
-
-from benchmark.results import Unreadable
+from benchmark import results
 
 from .referee import ratio
 
@@ -11,15 +8,7 @@ MEASURED, SKIPPED = "measured", "skipped"
 
 
 def read_json(path: str) -> dict:
-    try:
-        run = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise Unreadable(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise Unreadable(f"{path} is not JSON: {error}") from error
-    if not isinstance(run, dict) or run.get("float32_error") != FORMAT or not isinstance(run.get("cases"), list):
-        raise Unreadable(f"{path} is not a result of this version of float32-error")
-    return run
+    return results.read_json(path, "float32-error", "float32_error", FORMAT, "cases")
 
 
 def error_of(row: dict, arm: str, name: str = "max"):

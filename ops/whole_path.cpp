@@ -1,0 +1,41 @@
+#include "whole_path.h"
+
+#include <ATen/ATen.h>
+
+#include "fast.h"
+#include "float32.h"
+#include "settled.h"
+
+namespace tailor {
+
+Linear linear_of(const at::Tensor& x, std::int64_t x_stride, const at::Tensor& weight, const at::Tensor& bias) {
+  Linear linear;
+  linear.x = x.const_data_ptr();
+  linear.weight = weight.const_data_ptr();
+  linear.bias = data_of(bias);
+  linear.inner = weight.size(1);
+  linear.x_stride = x_stride;
+  linear.weight_stride = weight.stride(0);
+  linear.tensor_float32 = tensor_float32_is_allowed();
+  linear.split_float32 = split_float32_is_allowed();
+  return linear;
+}
+
+at::Tensor WholePath::run(Linear& linear, Tail& tail, at::IntArrayRef sizes, const at::TensorOptions& kind,
+                          const at::Tensor& weight) {
+  at::Tensor out = at::empty(sizes, kind);
+  tail.out = out.mutable_data_ptr();
+  const at::Tensor of_weight = weight.defined() ? kept(weight, kernels_, linear, tail) : at::Tensor();
+  linear.kept = data_of(of_weight);
+  at::Tensor workspace;
+  if (kernels_.workspace != nullptr) {
+    workspace = at::empty({kernels_.workspace(linear, tail)}, kind.dtype(at::kByte));
+    linear.workspace = workspace.mutable_data_ptr();
+  }
+  const char* error = kernels_.forward(linear, tail, current_stream(out.device()));
+  TORCH_CHECK(error == nullptr, "tailor::", op_, ": ", error);
+  forward_.count();
+  return out;
+}
+
+}  // namespace tailor

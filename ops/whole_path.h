@@ -1,0 +1,37 @@
+// Calls of kernels that compute a linear too: for the ops, and for a linear by itself.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "../kernels/whole.h"
+#include "calls.h"
+
+namespace tailor {
+
+inline const void* data_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }
+
+// Whether kernels can read a bias, or there is none.
+inline bool is_dense_vector(const at::Tensor& tensor) {
+  return !tensor.defined() || tensor.numel() <= 1 || tensor.stride(0) == 1;
+}
+
+// As such kernels take it, by the switches of this moment.
+Linear linear_of(const at::Tensor& x, std::int64_t x_stride, const at::Tensor& weight, const at::Tensor& bias);
+
+class WholePath {
+ public:
+  WholePath(std::string_view op, const WholeKernels& kernels)
+      : op_(op), kernels_(kernels), forward_(op, kernels.path) {}
+
+  bool takes(const Linear& linear, const Tail& tail) const { return kernels_.refuses(linear, tail) == nullptr; }
+
+  // The result of a call that it takes, of these sizes. `weight` is defined where what was kept of it may be used.
+  at::Tensor run(Linear& linear, Tail& tail, at::IntArrayRef sizes, const at::TensorOptions& kind,
+                 const at::Tensor& weight = {});
+
+ private:
+  std::string op_;
+  const WholeKernels& kernels_;
+  CallCounter forward_;
+};
+
+}  // namespace tailor

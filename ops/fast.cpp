@@ -187,8 +187,8 @@ void* current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
 }
 
-DevicePaths::DevicePaths(const Chain& chain, Device device) : kernels(find_tail(chain.name, device)) {
-  for (const WholeKernels* each : find_whole(chain.name, device)) whole.emplace_back(chain.name, *each);
+DevicePaths::DevicePaths(const Chain& chain, Device device)
+    : kernels(find_tail(chain.name, device)), whole(chain.name, device) {
   if (kernels == nullptr) return;
   forward.emplace(chain.name, kernels->path);
   if (kernels->backward_path != nullptr) backward.emplace(chain.name, kernels->backward_path);
@@ -275,9 +275,8 @@ std::optional<at::Tensor> FastPath::run_whole(FastCall& call) {
       call.weight.stride(1) != 1)
     return std::nullopt;
   Linear linear = linear_of(call.input, is_matrix ? call.input.stride(0) : call.weight.size(1), call.weight, call.bias);
-  const auto taker = std::find_if(call.paths->whole.begin(), call.paths->whole.end(),
-                                  [&](const WholePath& path) { return path.takes(linear, call.tail); });
-  if (taker == call.paths->whole.end()) return std::nullopt;
+  WholePath* const taker = call.paths->whole.taker(linear, call.tail);
+  if (taker == nullptr) return std::nullopt;
   std::vector<std::int64_t> sizes = call.input.sizes().vec();
   sizes.back() = call.tail.columns;
   return taker->run(linear, call.tail, sizes, call.input.options(), call.weight);

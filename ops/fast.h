@@ -7,7 +7,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -27,8 +26,8 @@ struct TailTensors {
 
 struct DevicePaths {
   explicit DevicePaths(const Chain& chain, Device device);
-  const TailKernels* kernels;   // null: none for this chain and device
-  std::deque<WholePath> whole;  // the first that does not refuse a call gets it
+  const TailKernels* kernels;  // null: none for this chain and device
+  WholePaths whole;
   std::optional<CallCounter> forward, backward;
 };
 

@@ -28,19 +28,14 @@ struct Operand {
   bool is_dense() const { return matrix.stride(1) == 1; }
 };
 
-// Null where this build has none.
-WholePath* path() {
-  static const std::unique_ptr<WholePath> found = [] {
-    // Not before the first call: kernels register themselves in no particular order.
-    const auto all = find_whole("linear", Device::cuda);
-    return all.empty() ? nullptr : std::make_unique<WholePath>("linear", *all.front());
-  }();
-  return found.get();
+WholePaths& paths() {
+  static WholePaths found("linear", Device::cuda);
+  return found;
 }
 
 // x · weightᵀ + bias by our kernel, or undefined where it does not take that.
 at::Tensor by_kernel(const Operand& x, const Operand& weight, const at::Tensor& bias) {
-  if (path() == nullptr || !x.matrix.is_cuda() || x.matrix.scalar_type() != at::kFloat || !x.is_dense() ||
+  if (paths().empty() || !x.matrix.is_cuda() || x.matrix.scalar_type() != at::kFloat || !x.is_dense() ||
       !weight.is_dense() || !is_dense_vector(bias))
     return {};
   Linear linear = linear_of(x.matrix, x.matrix.stride(0), weight.matrix, bias);
@@ -51,8 +46,9 @@ at::Tensor by_kernel(const Operand& x, const Operand& weight, const at::Tensor& 
   tail.element = Element::float32;
   tail.rows = x.rows();
   tail.columns = weight.rows();
-  if (!path()->takes(linear, tail)) return {};
-  return path()->run(linear, tail, {tail.rows, tail.columns}, x.matrix.options().requires_grad(false));
+  WholePath* const taker = paths().taker(linear, tail);
+  if (taker == nullptr) return {};
+  return taker->run(linear, tail, {tail.rows, tail.columns}, x.matrix.options().requires_grad(false));
 }
 
 at::Tensor as_matrix(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor : tensor.flatten(0, -2); }

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "fast.h"
 #include "float32.h"
 #include "settled.h"
@@ -36,6 +38,16 @@ at::Tensor WholePath::run(Linear& linear, Tail& tail, at::IntArrayRef sizes, con
   TORCH_CHECK(error == nullptr, "tailor::", op_, ": ", error);
   forward_.count();
   return out;
+}
+
+WholePaths::WholePaths(std::string_view op, Device device) {
+  for (const WholeKernels* each : find_whole(op, device)) all_.emplace_back(op, *each);
+}
+
+WholePath* WholePaths::taker(const Linear& linear, const Tail& tail) {
+  const auto found =
+      std::find_if(all_.begin(), all_.end(), [&](const WholePath& path) { return path.takes(linear, tail); });
+  return found == all_.end() ? nullptr : &*found;
 }
 
 }  // namespace tailor

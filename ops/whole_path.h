@@ -2,6 +2,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <deque>
+
 #include "../kernels/whole.h"
 #include "calls.h"
 
@@ -32,6 +34,19 @@ class WholePath {
   std::string op_;
   const WholeKernels& kernels_;
   CallCounter forward_;
+};
+
+// All of an op on one kind of device. Not before the first call: kernels register themselves in no particular order.
+class WholePaths {
+ public:
+  WholePaths(std::string_view op, Device device);
+
+  bool empty() const { return all_.empty(); }
+  // The first that takes a call, or null.
+  WholePath* taker(const Linear& linear, const Tail& tail);
+
+ private:
+  std::deque<WholePath> all_;
 };
 
 }  // namespace tailor

@@ -59,24 +59,39 @@ bool waits_by_itself() {
   }) == yes;
 }
 
+struct Blocks {
+  dim3 grid;
+  int threads = 0;
+  std::size_t shared_bytes = 0;
+  int of_cluster = 1;
+};
+
 template <auto kernel, class... Arguments>
-void launch_with(dim3 grid, int threads, std::size_t shared_bytes, cudaStream_t stream, const Arguments&... arguments) {
+void launch_with(const Blocks& blocks, cudaStream_t stream, const Arguments&... arguments) {
   cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = shared_bytes;
+  config.gridDim = blocks.grid;
+  config.blockDim = dim3(static_cast<unsigned>(blocks.threads));
+  config.dynamicSmemBytes = blocks.shared_bytes;
   config.stream = stream;
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &early;
-  config.numAttrs = waits_by_itself<kernel>() ? 1 : 0;
+  cudaLaunchAttribute attributes[2]{};
+  config.attrs = attributes;
+  if (waits_by_itself<kernel>()) {
+    cudaLaunchAttribute& early = attributes[config.numAttrs++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (blocks.of_cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = static_cast<unsigned>(blocks.of_cluster);
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  }
   cudaLaunchKernelEx(&config, kernel, arguments...);  // an error stays until launch_error() asks
 }
 
 template <auto kernel, class... Arguments>
 void launch(dim3 grid, int threads, cudaStream_t stream, const Arguments&... arguments) {
-  launch_with<kernel>(grid, threads, 0, stream, arguments...);
+  launch_with<kernel>({grid, threads}, stream, arguments...);
 }
 
 inline const char* launch_error() {

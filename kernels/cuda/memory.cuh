@@ -11,6 +11,13 @@ __device__ __forceinline__ void wait_for_kernel_before() {
 #endif
 }
 
+// The kernel after this one may begin; it waits by itself for what this one writes.
+__device__ __forceinline__ void let_kernel_after_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 template <class T>
 inline constexpr int elements_in_16_bytes = 16 / sizeof(T);
 

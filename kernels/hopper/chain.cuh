@@ -2,15 +2,11 @@
 //
 //   static const auto registrations = tailor::hopper::register_chain<tailor::chains::…>();
 #pragma once
-#include "../cuda/launch.cuh"
-#include "../whole.h"
+#include "call.cuh"
+#include "few_rows_chain.cuh"
 #include "kernel.cuh"
-#include "maps.h"
-#include "plan.h"
 
 namespace tailor::hopper {
-
-inline int bytes_of(Element element) { return element == Element::float32 ? 4 : 2; }
 
 // `out` is still to come where a call is only looked at.
 struct Matrices {
@@ -20,25 +16,6 @@ struct Matrices {
         weight{linear.weight, tail.columns, linear.inner, linear.weight_stride, bytes_of(tail.element)},
         out{tail.out, tail.rows, tail.columns, tail.columns, bytes_of(tail.element)} {}
 };
-
-template <class Chain>
-Shape shape_of(const Linear& linear, const Tail& tail) {
-  Shape shape;
-  shape.rows = tail.rows;
-  shape.columns = tail.columns;
-  shape.inner = linear.inner;
-  shape.element_bytes = bytes_of(tail.element);
-  if (has_group_norm<Chain>) shape.group_width = tail.columns / tail.norm.groups;
-  shape.processors = cuda::processors();
-  return shape;
-}
-
-// What refuses a call on this device for any kernel of this folder, or null.
-inline const char* refuses_call(const Tail& tail) {
-  if (!is_hopper()) return "the GPU is not of compute capability 9.0";
-  if (tail.norm.batch_statistics) return "batch statistics are gathered from the linear's result";
-  return nullptr;
-}
 
 template <class Chain>
 const char* refuses(const Linear& linear, const Tail& tail) {
@@ -54,15 +31,12 @@ const char* refuses(const Linear& linear, const Tail& tail) {
 
 template <class Chain>
 const char* refuses_halves(const Linear& linear, const Tail& tail) {
-  if (tail.element != Element::float32) return "it is for float32";
-  if (linear.tensor_float32) return "TF32 is allowed, and faster";
-  if (!linear.split_float32) return "float32 is cuBLAS's by the user's switch";
-  if (const char* why = refuses_call(tail)) return why;
+  if (const char* why = refuses_split(linear, tail)) return why;
   return refuses_halves(shape_of<Chain>(linear, tail), wanted());
 }
 
 template <class Chain, class Precision, int group_width>
-const char* launch_tiles(Problem& problem, const Linear& linear, const Tail& tail, cudaStream_t stream) {
+const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail& tail, cudaStream_t stream) {
   using Memory = typename Kernel<Chain, Precision, group_width>::Memory;
   constexpr auto kernel = chain_kernel<Chain, Precision, group_width>;
   if (const char* error = allow_shared_memory<kernel>(sizeof(Memory))) return error;
@@ -73,15 +47,13 @@ const char* launch_tiles(Problem& problem, const Linear& linear, const Tail& tai
   problem.column_tiles = static_cast<int>(ceiling(tail.columns, tile_columns));
   const std::int64_t tiles = static_cast<std::int64_t>(problem.row_tiles) * problem.column_tiles * cluster_blocks;
   const std::int64_t processors = cuda::processors() / cluster_blocks * cluster_blocks;
-  cuda::launch_with<kernel>(cuda::grid_of(tiles < processors ? tiles : processors, 1), block_threads, sizeof(Memory),
-                            stream, problem);
+  const dim3 grid = cuda::grid_of(tiles < processors ? tiles : processors, 1);
+  cuda::launch_with<kernel>({grid, block_threads, sizeof(Memory)}, stream, problem);
   return cuda::launch_error();
 }
 
-constexpr const char* not_described = "the driver could not describe a matrix to the copy engine";
-
 template <class Precision>
-bool describe_operands(Problem& problem, const Matrix& x, const Matrix& weight) {
+bool describe_operands(TileProblem& problem, const Matrix& x, const Matrix& weight) {
   constexpr int box = box_columns<typename Precision::Operand>;
   return describe(problem.x, x, Precision::of_operands, tile_rows, box) &&
          describe(problem.w, weight, Precision::of_operands, tile_columns / cluster_blocks, box);
@@ -89,7 +61,7 @@ bool describe_operands(Problem& problem, const Matrix& x, const Matrix& weight) 
 
 template <class Chain, class Precision, int group_width>
 const char* launch_one(const Linear& linear, const Tail& tail, cudaStream_t stream) {
-  Problem problem;
+  TileProblem problem;
   const Matrices matrices(linear, tail);
   if (!describe_operands<Precision>(problem, matrices.x, matrices.weight) ||
       !describe(problem.out, matrices.out, Precision::of_result, block_rows, box_columns<typename Precision::Element>))
@@ -99,9 +71,9 @@ const char* launch_one(const Linear& linear, const Tail& tail, cudaStream_t stre
 
 inline Halves halves_of(const Linear& linear, const Tail& tail) {
   Halves halves;
-  halves.x = {static_cast<const float*>(linear.x), tail.rows, linear.x_stride, linear.x_transposed};
-  halves.weight = {static_cast<const float*>(linear.weight), tail.columns, linear.weight_stride,
-                   linear.weight_transposed};
+  halves.x = {{static_cast<const float*>(linear.x), tail.rows, linear.x_stride, linear.x_transposed}};
+  halves.weight = {
+      {static_cast<const float*>(linear.weight), tail.columns, linear.weight_stride, linear.weight_transposed}};
   halves.inner = static_cast<int>(linear.inner);
   return halves;
 }
@@ -133,7 +105,7 @@ inline bool may_keep_halves(void* stream) {
 
 template <class Chain, int group_width>
 const char* launch_halves(const Linear& linear, const Tail& tail, cudaStream_t stream) {
-  Problem problem;
+  TileProblem problem;
   Halves& halves = problem.halves = halves_of(linear, tail);
   const std::int64_t of_x = place_halves(halves, &Halves::x, linear.workspace);
   halves.weight.is_made = linear.kept != nullptr;
@@ -146,23 +118,6 @@ const char* launch_halves(const Linear& linear, const Tail& tail, cudaStream_t s
   if (!describe_operands<TwoHalves>(problem, matrix(halves.x), matrix(halves.weight))) return not_described;
   if (const char* error = make_halves(halves, stream)) return error;
   return launch_tiles<Chain, TwoHalves, group_width>(problem, linear, tail, stream);
-}
-
-// do_it.operator()<width>() for the width of the call's groups, 0 where there are none.
-template <class Chain, class Do>
-const char* by_group_width(const Tail& tail, Do do_it) {
-  if constexpr (has_group_norm<Chain>) {
-    switch (tail.columns / tail.norm.groups) {
-      case 16:
-        return do_it.template operator()<16>();
-      case 32:
-        return do_it.template operator()<32>();
-      default:
-        return do_it.template operator()<64>();
-    }
-  } else {
-    return do_it.template operator()<0>();
-  }
 }
 
 template <class Chain, class Precision>
@@ -197,15 +152,15 @@ WholeRegistration register_halves() {
   return {Chain::name, Device::cuda, kernels};
 }
 
-// Both registrations of a chain.
+// All registrations of a chain, in the order in which they are asked.
 struct Registrations {
-  WholeRegistration whole, halves;
+  WholeRegistration whole, few_rows, halves;
 };
 
 template <class Chain>
 Registrations register_chain() {
   static const WholeKernels whole{.path = "hopper", .refuses = refuses<Chain>, .forward = forward<Chain>};
-  return {{Chain::name, Device::cuda, whole}, register_halves<Chain>()};
+  return {{Chain::name, Device::cuda, whole}, register_few_rows<Chain>(), register_halves<Chain>()};
 }
 
 }  // namespace tailor::hopper

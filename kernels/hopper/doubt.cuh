@@ -2,7 +2,7 @@
 // its own rows, before the tail: so a result is right wherever it goes, nothing is launched and nothing is waited for. Where
 // there is no doubt, which is nearly always, it costs a comparison for each result.
 #pragma once
-#include "../arithmetic.h"
+#include "again.cuh"
 #include "storage.cuh"
 
 namespace tailor::hopper {
@@ -70,41 +70,12 @@ struct Doubt {
     return __any_sync(~0u, any);
   }
 
-  // Some neighbours of a row, zero behind its end. Rows that are not there are the last.
   template <int count>
-  __device__ __forceinline__ Columns<float, count> read(const SplitMatrix& matrix, int which, int k) const {
-    const std::int64_t at = min(static_cast<std::int64_t>(which), matrix.rows - 1);
-    Columns<float, count> out;
-    if (matrix.aligned && k + count <= halves.inner) {
-      using Access = std::conditional_t<count == 4, float4, float2>;
-      const Access all = read_only(reinterpret_cast<const Access*>(matrix.from + at * matrix.stride + k));
-      return reinterpret_cast<const Columns<float, count>&>(all);
-    }
-    const float* const first = matrix.from + (matrix.transposed ? at : at * matrix.stride);
-    const std::int64_t step = matrix.transposed ? matrix.stride : 1;
-#pragma unroll
-    for (int i = 0; i < count; ++i) out.at[i] = k + i < halves.inner ? read_only(first + (k + i) * step) : 0.0f;
-    return out;
+  __device__ __forceinline__ Columns<float, count> read(const FloatMatrix& matrix, int which, int k) const {
+    return read_columns<count>(matrix, which, k, halves.inner);
   }
-
-  // One result, by the whole warp.
   __device__ __forceinline__ float one(int x_row, int weight_row) const {
-    constexpr int side_by_side = 4;
-    float sums[side_by_side][4] = {};
-    for (int k = lane * 4; k < halves.inner; k += 32 * 4 * side_by_side) {
-#pragma unroll
-      for (int i = 0; i < side_by_side; ++i) {
-        const auto x = read<4>(halves.x, x_row, k + 32 * 4 * i);
-        const auto w = read<4>(halves.weight, weight_row, k + 32 * 4 * i);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) sums[i][j] = fmaf(x.at[j], w.at[j], sums[i][j]);
-      }
-    }
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < side_by_side; ++i) sum += (sums[i][0] + sums[i][1]) + (sums[i][2] + sums[i][3]);
-    for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
-    return sum;
+    return sum_of_products(halves.x, x_row, halves.weight, weight_row, halves.inner, lane);
   }
 
   // One result of every thread: eight rows by four columns.

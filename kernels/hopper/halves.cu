@@ -9,8 +9,7 @@ std::int64_t place_halves(Halves& halves, SplitMatrix Halves::*which, void* plac
   constexpr std::int64_t alignment = 256;
   SplitMatrix& matrix = halves.*which;
   halves.padded = static_cast<int>(ceiling(halves.inner, halves_step) * halves_step);
-  matrix.aligned =
-      !matrix.transposed && reinterpret_cast<std::uintptr_t>(matrix.from) % 16 == 0 && matrix.stride % packet == 0;
+  matrix.aligned = matrix.is_aligned();
   const auto rounded = [](std::int64_t bytes) { return ceiling(bytes, alignment) * alignment; };
   const std::int64_t of_halves = rounded(matrix.rows * halves.padded * 2 * static_cast<std::int64_t>(sizeof(__half)));
   if (place != nullptr) {

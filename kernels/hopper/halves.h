@@ -1,7 +1,7 @@
 // A float32 matrix as two of halves. Each row is multiplied by a power of two that brings its largest number to 2^14 … 2^15; a
 // number is then rounded to a half, and what is missing to another: 22 bits and a sign. Nothing here is CUDA or torch.
 #pragma once
-#include <cstdint>
+#include "float_matrix.h"
 
 namespace tailor::hopper {
 
@@ -30,12 +30,7 @@ constexpr float too_short = 1;
 constexpr float least_inexact = 1073741824.0f;
 
 // One matrix: rows of `padded` higher halves, and then as many lower ones.
-struct SplitMatrix {
-  const float* from = nullptr;
-  std::int64_t rows = 0;
-  std::int64_t stride = 0;  // of `from`, in elements
-  bool transposed = false;  // `from` has its rows as columns
-  bool aligned = false;     // 16 bytes of a row can be read at a time
+struct SplitMatrix : FloatMatrix {
   void* halves = nullptr;
   RowFacts* facts = nullptr;
   bool is_made = false;  // by an earlier call

@@ -12,7 +12,7 @@ __device__ __forceinline__ RowFacts facts_of(const SplitMatrix& matrix, std::int
 }
 
 // A warp brings what is known of a tile's columns.
-__device__ __forceinline__ void bring_facts(const Problem& problem, int first, int lane, ColumnFacts<2>& to) {
+__device__ __forceinline__ void bring_facts(const TileProblem& problem, int first, int lane, ColumnFacts<2>& to) {
   float doubt = -INFINITY;
   float strong = INFINITY;
   float short_of_digits = 0;
@@ -33,7 +33,7 @@ __device__ __forceinline__ void bring_facts(const Problem& problem, int first, i
     to.most_short = short_of_digits;
   }
 }
-__device__ __forceinline__ void bring_facts(const Problem&, int, int, ColumnFacts<1>&) {}
+__device__ __forceinline__ void bring_facts(const TileProblem&, int, int, ColumnFacts<1>&) {}
 
 // The 128 columns of a step that fit into registers beside the sums.
 constexpr int half_columns = tile_columns / 2;
@@ -64,7 +64,7 @@ __device__ __forceinline__ void add_half_step(Accumulator& sums, const Stage<2>&
 }
 
 // From sums of scaled rows to the linear's results without bias: exact, and computed again where that is not sure.
-__device__ __forceinline__ void unscale(Accumulator& sums, const Problem& problem, const RowFacts (&of_rows)[2],
+__device__ __forceinline__ void unscale(Accumulator& sums, const TileProblem& problem, const RowFacts (&of_rows)[2],
                                         const ColumnFacts<2>& facts, int row, int column, int lane) {
   const Doubt doubt{problem.halves, problem.tail.rows, problem.tail.columns, row, column, lane};
   const bool any = doubt.mark(sums, of_rows, facts);
@@ -74,29 +74,6 @@ __device__ __forceinline__ void unscale(Accumulator& sums, const Problem& proble
     sums[i] = sums[i] * of_rows[row_of(i)].unscale * facts.of[lane % 4 * 2 + column_of(i)].unscale;
   }
   if (any) doubt.settle(sums);
-}
-
-// A part of the result, from registers to memory: four threads fill sectors of 32 bytes.
-template <class Value>
-__device__ __forceinline__ void write_floats(const Tail& tail, const Value& value, int row, int column, int lane) {
-  constexpr int width = static_cast<int>(sizeof(value.at[0]) / sizeof(float));
-#pragma unroll
-  for (int at = 0; at < 2; ++at) {
-    const std::int64_t to_row = row + lane / 4 + 8 * at;
-    if (to_row >= tail.rows) continue;
-    float* const to = static_cast<float*>(tail.out) + to_row * tail.columns;
-#pragma unroll
-    for (int i = 0; i < width; i += 2) {
-      const int to_column = column + i * 4 + lane % 4 * 2;
-      if (tail.columns % 2 == 0) {
-        if (to_column < tail.columns)
-          *reinterpret_cast<float2*>(to + to_column) = make_float2(value.at[at][i], value.at[at][i + 1]);
-      } else {
-        if (to_column < tail.columns) to[to_column] = value.at[at][i];
-        if (to_column + 1 < tail.columns) to[to_column + 1] = value.at[at][i + 1];
-      }
-    }
-  }
 }
 
 }  // namespace tailor::hopper

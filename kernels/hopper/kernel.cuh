@@ -14,7 +14,7 @@ namespace tailor::hopper {
 // The tiles of a block, in an order in which blocks that run at the same time read the same rows and columns.
 struct Tiles {
   static constexpr int rows_together = 8;  // of tiles of clusters
-  const Problem& problem;
+  const TileProblem& problem;
   const int rank = rank_in_cluster();
   int at = static_cast<int>(blockIdx.x) / cluster_blocks;
 
@@ -43,7 +43,7 @@ struct Kernel {
   static constexpr bool overlaps = sizeof(Element) == 2;
 
   Memory& memory;
-  const Problem& problem;
+  const TileProblem& problem;
   const int steps;  // of the main loop
 
   static __device__ __forceinline__ Address barrier(std::uint64_t& which) { return address_of(&which); }
@@ -284,7 +284,7 @@ struct Kernel {
 
 template <class Chain, class Precision, int group_width>
 __global__ void __cluster_dims__(cluster_blocks, 1, 1) __launch_bounds__(block_threads, 1)
-    chain_kernel(const __grid_constant__ Problem problem) {
+    chain_kernel(const __grid_constant__ TileProblem problem) {
   using Phases = Kernel<Chain, Precision, group_width>;
   extern __shared__ __align__(1024) unsigned char shared[];
   Phases phases{*reinterpret_cast<typename Phases::Memory*>(shared), problem,

@@ -6,7 +6,8 @@
 namespace tailor::hopper {
 namespace {
 
-const WholeRegistration registration = register_halves<linear>();
+const WholeRegistration few_rows = register_few_rows<linear>();
+const WholeRegistration halves = register_halves<linear>();
 
 }  // namespace
 }  // namespace tailor::hopper

@@ -33,13 +33,16 @@ struct Shape {
   int processors = 0;
 };
 
-// TAILOR_HOPPER: `always`, also where it is the slower way; `never`.
-enum class Wanted : std::uint8_t { where_faster, always, never };
+// TAILOR_HOPPER: `always` and `few_rows`, also where it is the slower way, the kernel for tiles of many rows or that for few rows;
+// `never`.
+enum class Wanted : std::uint8_t { where_faster, always, few_rows, never };
 inline Wanted wanted() {
   static const Wanted read = [] {
     const char* value = std::getenv("TAILOR_HOPPER");
     const std::string_view text = value != nullptr ? value : "";
-    return text == "always" ? Wanted::always : text == "never" ? Wanted::never : Wanted::where_faster;
+    if (text == "always") return Wanted::always;
+    if (text == "few_rows") return Wanted::few_rows;
+    return text == "never" ? Wanted::never : Wanted::where_faster;
   }();
   return read;
 }

@@ -7,12 +7,17 @@
 
 namespace tailor::hopper {
 
+// Any kernel of this folder.
 struct Problem {
-  CUtensorMap x, w, out;  // the copy engine's descriptions of the matrices
-  const void* bias;
-  int inner;  // columns of x and of w
-  int row_tiles, column_tiles;
+  const void* bias = nullptr;
+  int inner = 0;  // columns of x and of the weight
   Tail tail;
+};
+
+// One that computes tiles of 128 rows and more.
+struct TileProblem : Problem {
+  CUtensorMap x, w, out;  // the copy engine's descriptions of the matrices
+  int row_tiles = 0, column_tiles = 0;
   Halves halves;  // where operands are two halves
 };
 

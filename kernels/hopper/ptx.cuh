@@ -55,8 +55,24 @@ __device__ __forceinline__ int rank_in_cluster() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return static_cast<int>(rank);
 }
+__device__ __forceinline__ int blocks_in_cluster() {
+  std::uint32_t count;
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(count));
+  return static_cast<int>(count);
+}
 __device__ __forceinline__ void meet_cluster() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+// Two neighbours in another block's shared memory, at the address where this one has its own.
+__device__ __forceinline__ float2 read_pair_of(int block, Address at) {
+  float2 value;
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %2, %3;\nld.shared::cluster.v2.f32 {%0, %1}, [there];\n}"
+      : "=f"(value.x), "=f"(value.y)
+      : "r"(at), "r"(block)
+      : "memory");
+  return value;
 }
 
 // --- the copy engine: boxes of a matrix, to and from shared memory ---
@@ -93,6 +109,13 @@ __device__ __forceinline__ void show_to_copy_engine() {  // what this thread has
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// So many bytes that lie one after another, in sixteens.
+__device__ __forceinline__ void fetch_bytes(const void* from, Address to, Address barrier, int bytes) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
 // --- memory that nobody writes to meanwhile ---
 
 // The toolkit has functions for these, but not every release of it has them whole. Volatile: moved up, the loads of a whole loop
@@ -123,6 +146,20 @@ __device__ __forceinline__ std::uint32_t moved_down(std::uint32_t low, std::uint
 }
 
 // --- matrices and registers ---
+
+__device__ __forceinline__ float4 load_four(Address from) {
+  float4 value;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "r"(from)
+               : "memory");
+  return value;
+}
+// Arrives at a barrier of some of a block's threads, and waits for the others.
+template <int which>
+__device__ __forceinline__ void meet(int threads) {
+  asm volatile("bar.sync %0, %1;" ::"n"(which), "r"(threads) : "memory");
+}
 
 // Four matrices of 8 × 8 halves; a lane brings the address of one row.
 __device__ __forceinline__ void store_matrices(Address row, std::uint32_t a, std::uint32_t b, std::uint32_t c,

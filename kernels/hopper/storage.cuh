@@ -5,6 +5,8 @@
 
 namespace tailor::hopper {
 
+constexpr int shared_limit = 232448;  // bytes that a block can have
+
 // They lie side by side along the rows and share the weight's blocks, half loaded by each.
 constexpr int cluster_blocks = 2;
 
@@ -33,9 +35,9 @@ struct alignas(1024) Stage {
 };
 
 // What belongs to the columns of a tile, in float: `vectors` numbers for each, those of two neighbours side by side.
-template <int vectors>
+template <int vectors, int width = tile_columns>
 struct ColumnVectors {
-  float2 of_pair[tile_columns / 2][vectors];
+  float2 of_pair[width / 2][vectors];
 };
 
 // A warp's part of the result on its way out: two blocks of eight rows, swizzled.
@@ -70,7 +72,6 @@ struct Storage {
   static constexpr int others =
       static_cast<int>(sizeof(Outgoing)) * outgoing * tile_warps +
       2 * static_cast<int>(sizeof(ColumnVectors<vectors>) + sizeof(ColumnFacts<Precision::pieces>)) + 1024;
-  static constexpr int shared_limit = 232448;  // bytes that a block can have
   static constexpr int stages = (shared_limit - others) / static_cast<int>(sizeof(Step));
 
   Step stage[stages];

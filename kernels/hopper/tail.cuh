@@ -40,10 +40,10 @@ __device__ __forceinline__ float column_vector(const Problem& problem, int which
 }
 
 // A warp brings what belongs to a tile's columns.
-template <class Chain, class T>
+template <class Chain, class T, int width>
 __device__ __forceinline__ void bring_columns(const Problem& problem, int first, int lane,
-                                              ColumnVectors<Which<Chain>::count>& to) {
-  for (int pair = lane; pair < tile_columns / 2; pair += 32) {
+                                              ColumnVectors<Which<Chain>::count, width>& to) {
+  for (int pair = lane; pair < width / 2; pair += 32) {
     const int column = first + 2 * pair;
 #pragma unroll
     for (int which = 0; which < Which<Chain>::count; ++which) {
@@ -57,19 +57,18 @@ __device__ __forceinline__ void bring_columns(const Problem& problem, int first,
 
 // The formula over a few columns of a thread, whole groups where there is a group norm. `first` is the first column of these
 // in the tile; a thread has a pair of neighbours in each eight columns, the three lanes beside it have the others.
-template <class Chain, class T, int Rows, int Width>
+template <class Chain, class T, int Rows, int Width, class Vectors>
 struct Finish : Arithmetic<typename cuda::MathOf<T>::type> {
   using Math = typename cuda::MathOf<T>::type;
   using Value = Tile<float, Rows, Width>;
   using Is = Which<Chain>;
 
   const Problem& problem;
-  const ColumnVectors<Is::count>& columns;
+  const Vectors& columns;  // ColumnVectors of these
   const int first_pair;
   const Value& y;
 
-  __device__ __forceinline__ Finish(const Problem& p, const ColumnVectors<Is::count>& c, int first, int lane,
-                                    const Value& value)
+  __device__ __forceinline__ Finish(const Problem& p, const Vectors& c, int first, int lane, const Value& value)
       : problem(p), columns(c), first_pair(first / 2 + lane % 4), y(value) {}
 
   __device__ __forceinline__ Columns<float, Width> of_columns(int which) const {
@@ -140,8 +139,8 @@ __device__ __forceinline__ void set_columns(Tile<float, Rows, Width>& tile, int 
 }
 
 // The chain's values from the linear's. `first` is the part's first column in the tile.
-template <class Chain, class T, int group_width>
-__device__ __forceinline__ auto finish(const Problem& problem, const ColumnVectors<Which<Chain>::count>& columns,
+template <class Chain, class T, int group_width, class Vectors>
+__device__ __forceinline__ auto finish(const Problem& problem, const Vectors& columns,
                                        const typename Part<T, group_width>::Value& y, int first, int lane) {
   using Now = Part<T, group_width>;
   typename Now::Value out;
@@ -149,10 +148,33 @@ __device__ __forceinline__ auto finish(const Problem& problem, const ColumnVecto
 #pragma unroll
   for (int at = 0; at < Now::width; at += width) {
     const auto of_group = columns_from<width>(y, at);
-    Finish<Chain, T, Now::rows, width> interpreter(problem, columns, first + 4 * at, lane, of_group);
+    Finish<Chain, T, Now::rows, width, Vectors> interpreter(problem, columns, first + 4 * at, lane, of_group);
     set_columns(out, at, Formula<Chain>::fold(interpreter));
   }
   return out;
+}
+
+// A part of the result, from registers to memory: four threads fill sectors of 32 bytes.
+template <class Value>
+__device__ __forceinline__ void write_floats(const Tail& tail, const Value& value, int row, int column, int lane) {
+  constexpr int width = static_cast<int>(sizeof(value.at[0]) / sizeof(float));
+#pragma unroll
+  for (int at = 0; at < 2; ++at) {
+    const std::int64_t to_row = row + lane / 4 + 8 * at;
+    if (to_row >= tail.rows) continue;
+    float* const to = static_cast<float*>(tail.out) + to_row * tail.columns;
+#pragma unroll
+    for (int i = 0; i < width; i += 2) {
+      const int to_column = column + i * 4 + lane % 4 * 2;
+      if (tail.columns % 2 == 0) {
+        if (to_column < tail.columns)
+          *reinterpret_cast<float2*>(to + to_column) = make_float2(value.at[at][i], value.at[at][i + 1]);
+      } else {
+        if (to_column < tail.columns) to[to_column] = value.at[at][i];
+        if (to_column + 1 < tail.columns) to[to_column + 1] = value.at[at][i + 1];
+      }
+    }
+  }
 }
 
 }  // namespace tailor::hopper

@@ -21,18 +21,25 @@ __device__ __forceinline__ std::uint64_t describe_block(Address block) {
   constexpr std::uint64_t unused = std::uint64_t{1} << 16;
   return static_cast<std::uint64_t>((block & 0x3ffff) >> 4) | unused | atom | swizzled;
 }
+// A block of pieces of 8 rows × 16 bytes: so many bytes apart where the next eight rows, and the next 16 bytes of a row, lie.
+__device__ __forceinline__ std::uint64_t describe_pieces(Address block, int next_rows, int next_bytes) {
+  return static_cast<std::uint64_t>((block & 0x3ffff) >> 4) | static_cast<std::uint64_t>(next_bytes >> 4) << 16 |
+         static_cast<std::uint64_t>(next_rows >> 4) << 32;
+}
 // An instruction takes 32 bytes of each row.
 constexpr int instruction_bytes = 32;
 constexpr std::uint64_t next_instruction = instruction_bytes >> 4;
 
 #define TAILOR_TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"
-#define TAILOR_REGISTERS                                                                             \
-  TAILOR_TEN()                                                                                       \
-  TAILOR_TEN(1)                                                                                      \
-  TAILOR_TEN(2)                                                                                      \
-  TAILOR_TEN(3)                                                                                      \
-  TAILOR_TEN(4) TAILOR_TEN(5) TAILOR_TEN(6) TAILOR_TEN(7) TAILOR_TEN(8) TAILOR_TEN(9) TAILOR_TEN(10) \
-      TAILOR_TEN(11) "%120,%121,%122,%123,%124,%125,%126,%127"
+#define TAILOR_REGISTERS \
+  TAILOR_TEN()           \
+  TAILOR_TEN(1)          \
+  TAILOR_TEN(2)          \
+  TAILOR_TEN(3)          \
+  TAILOR_TEN(4)          \
+  TAILOR_TEN(5)          \
+  TAILOR_TEN(6)          \
+  TAILOR_TEN(7) TAILOR_TEN(8) TAILOR_TEN(9) TAILOR_TEN(10) TAILOR_TEN(11) "%120,%121,%122,%123,%124,%125,%126,%127"
 #define TAILOR_FOUR(i) "+f"(sum[i]), "+f"(sum[(i) + 1]), "+f"(sum[(i) + 2]), "+f"(sum[(i) + 3])
 #define TAILOR_SIXTEEN(i) TAILOR_FOUR(i), TAILOR_FOUR((i) + 4), TAILOR_FOUR((i) + 8), TAILOR_FOUR((i) + 12)
 #define TAILOR_ALL                                                                                   \
@@ -71,6 +78,28 @@ __device__ __forceinline__ void multiply(HalfAccumulator& sum, std::uint64_t a, 
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }
 
+// The same with the first operand in registers: a thread has, of its two rows, pairs of neighbours in each eight of 16 numbers of
+// K; and for as many columns as there are sums for.
+#define TAILOR_WGMMA_OF_REGISTERS(columns, registers, operands, b, add, ...)                                \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #add ", 0;\nwgmma.mma_async.sync.aligned.m64n" #columns \
+               "k16.f32.bf16.bf16 {" registers "}, {" operands "}, %" #b ", p, 1, 1, 0;\n}"                 \
+               : __VA_ARGS__                                                                                \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(block), "r"(static_cast<int>(more)))
+template <int columns>
+__device__ __forceinline__ void multiply(float (&sum)[columns / 2], const std::uint32_t (&a)[4], std::uint64_t block,
+                                         bool more) {
+  if constexpr (columns == 32)
+    TAILOR_WGMMA_OF_REGISTERS(32, TAILOR_TEN() "%10,%11,%12,%13,%14,%15", "%16,%17,%18,%19", 20, 21, TAILOR_SIXTEEN(0));
+  else if constexpr (columns == 64)
+    TAILOR_WGMMA_OF_REGISTERS(64, TAILOR_TEN() TAILOR_TEN(1) TAILOR_TEN(2) "%30,%31", "%32,%33,%34,%35", 36, 37,
+                              TAILOR_SIXTEEN(0), TAILOR_SIXTEEN(16));
+  else if constexpr (columns == 128)
+    TAILOR_WGMMA_OF_REGISTERS(128, TAILOR_HALF_OF_REGISTERS, "%64,%65,%66,%67", 68, 69, TAILOR_HALF);
+  else
+    static_assert(columns == 0, "there is no such instruction here");
+}
+
+#undef TAILOR_WGMMA_OF_REGISTERS
 #undef TAILOR_HALF
 #undef TAILOR_HALF_OF_REGISTERS
 #undef TAILOR_WGMMA

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+
+#include "kernels/hopper/few_rows_plan.h"
 
 namespace tailor::hopper {
 namespace {
@@ -119,6 +122,49 @@ TEST(HopperPlan, HalvesHeedTheSwitchAndTheGroups) {
   Shape shape{1024, 8192, 8192};
   shape.group_width = 128;
   EXPECT_EQ(halves_reason(shape), "its groups are not 16, 32 or 64 columns wide");
+}
+
+std::string few_rows_reason(Shape shape, Wanted wanted = Wanted::where_faster) {
+  alignas(16) static float memory[4];
+  shape.processors = 132;
+  shape.element_bytes = 4;
+  const char* why = refuses_few_rows(shape, {memory, shape.columns, shape.inner, shape.inner, 4}, wanted);
+  return why != nullptr ? why : "";
+}
+
+TEST(HopperPlan, FewRows) {
+  for (const int rows : {2, 16, 64, 128, 256}) EXPECT_EQ(few_rows_reason({rows, 8192, 8192}), "") << rows;
+  EXPECT_EQ(few_rows_reason({1, 8192, 8192}), "it has too few columns for the processors")
+      << "cuBLAS has a kernel for it";
+  EXPECT_EQ(few_rows_reason({1024, 8192, 8192}), "it has so many rows that halves are faster");
+  EXPECT_EQ(few_rows_reason({16, 128, 512}), "it has too few columns for the processors");
+  EXPECT_EQ(few_rows_reason({16, 8192, 252}), "its products are so short that thirds gain nothing");
+  EXPECT_EQ(few_rows_reason({16, 8192, 8190}), "the rows of a matrix are not aligned to 16 bytes");
+}
+
+TEST(HopperPlan, FewRowsWhereWanted) {
+  EXPECT_EQ(few_rows_reason({1024, 128, 4}, Wanted::few_rows), "");
+  EXPECT_NE(few_rows_reason({16, 8192, 8190}, Wanted::few_rows), "") << "not even then";
+  EXPECT_EQ(few_rows_reason({4097, 128, 256}, Wanted::few_rows), "its rows are many");
+  EXPECT_EQ(few_rows_reason({16, 8192, 8192}, Wanted::always), "TAILOR_HOPPER=always is for tiles of many rows");
+  EXPECT_EQ(few_rows_reason({16, 8192, 8192}, Wanted::never), "TAILOR_HOPPER=never");
+  EXPECT_EQ(few_rows_reason({16, 8192, 0}, Wanted::few_rows), "its sums are empty");
+}
+
+// Each processor has a strip, or a part of one; a part has a step at least.
+TEST(HopperPlan, FewRowsAreCutToFillTheProcessors) {
+  const auto plan = [](std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+    return plan_few_rows({rows, columns, inner, 4, 0, 132});
+  };
+  EXPECT_EQ(plan(16, 8192, 8192).parts, 2);
+  EXPECT_EQ(plan(16, 1024, 8192).parts, 8);
+  EXPECT_EQ(plan(16, 16384, 8192).parts, 1);
+  EXPECT_EQ(plan(256, 8192, 8192).parts, 1) << "two tiles of rows";
+  EXPECT_EQ(plan(16, 128, 32).parts, 1);
+  EXPECT_LE(plan(16, 128, 100).parts, 4);
+  EXPECT_EQ(plan(16, 4096, 16384).parts, 3) << "of four parts, not all strips would fit at a time";
+  for (const auto& [rows, tile] : {std::pair{1, 32}, {32, 32}, {33, 64}, {64, 64}, {65, 128}, {300, 128}})
+    EXPECT_EQ(plan(rows, 8192, 8192).tile_rows, tile) << rows;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 """float32 on Hopper's tensor cores, as three products of fp16 halves: as near to float64 as docs/float32.md says, whatever the numbers
-are. Each call must take the path `fp16x3`; where sums are exact, so must be the results."""
+are. Each call must take the path `fp16x3`; where sums are exact, so must be the results. few_rows_test runs these for `bf16x6`."""
 import itertools
 import unittest
 
@@ -10,7 +10,7 @@ import cases
 import contract_test
 from cases import CHAINS
 from checks import copied, main
-from float32_cases import HOPPER, LEAST, PATH, Float32, all_in_doubt, integers, laid_out, sized
+from float32_cases import FEW_ROWS, HOPPER, LEAST, PATH, UNIT, Float32, all_in_doubt, fitting, integers, laid_out, sized
 
 from float32_error.inputs import DISTRIBUTIONS, Draw
 from float32_error.mixtures import Mixture
@@ -19,6 +19,7 @@ from float32_error.referee import FLOOR, Referee as Product, ratio
 ROWS = [1, 2, 63, 64, 65, 127, 128, 129, 191, 255, 256, 257, 385, 511, 513]  # tiles have 128 rows, clusters two of them
 COLUMNS = [16, 64, 128, 192, 240, 256, 272, 320, 512, 528, 832]  # tiles have 256
 BY_FOURS = [4, 8, 12, 60, 68, 252, 260, 508, 516, 772]
+ROUNDING = 2.0**-22 if FEW_ROWS else 2.0**-23  # of a single product: the tensor cores cut off
 INNER = [LEAST + more for more in (0, 1, 2, 3, 4, 5, 7, 8, 15, 31, 32, 33, 63, 64, 65, 127, 128, 129)] + [1000, 1023, 2047, 2052]
 
 
@@ -60,7 +61,8 @@ class ValuesTest(Float32):
         for op in CHAINS:
             for name, offset, more, inner in itertools.product(("input", "weight"), (0, 1, 2, 3, 5), (0, 1, 3, 17), (LEAST, LEAST + 3)):
                 arguments = sized(op, 131, 320, inner)
-                arguments[name] = laid_out(arguments[name], offset, inner + more)
+                unit = UNIT if name == "weight" else 1
+                arguments[name] = laid_out(arguments[name], offset * unit, fitting(inner) + more * unit)
                 with torch.no_grad():
                     out = self.assert_calls(op.stem, lambda: op(arguments), f"{op} {name} {offset} {more} {inner}", PATH)
                     dense = self.assert_calls(op.stem, lambda: op({**arguments, name: arguments[name].contiguous()}), f"{op}", PATH)
@@ -85,19 +87,22 @@ class ValuesTest(Float32):
 class ErrorTest(Float32):
     def test_every_distribution(self):
         """tools/float32-error has more lengths, tables and a search. docs/float32.md says where the promise ends."""
+        worse = {"lognormal_6": 1.5, "wide": 1.5} if FEW_ROWS else {"cancelling": 5.0, "wide": 1.1}
         for name, inner in itertools.product(DISTRIBUTIONS, (LEAST, 1000, 8192)):
-            times = {"cancelling": 5.0, "sparse": 2.0, "few": 2.0, "wide": 1.1}.get(name, 1.0)
+            times = {"sparse": 2.0, "few": 2.0, **worse}.get(name, 1.0)
             self.not_worse(*DISTRIBUTIONS[name].make(Draw("cuda", 1), 2048, 2048, inner), f"{name}, sums of {inner}", times)
 
     def test_mixtures(self):
         """A few of the search's. SGEMM may have luck: docs/float32.md has the bound."""
         for seed in range(200):
             mixture = Mixture(seed, "cuda", list(DISTRIBUTIONS))
+            if mixture.k % UNIT != 0:
+                continue
             self.not_worse(mixture.x, mixture.weight, f"--search 0 --seed {seed}: {mixture.words}", floor=2.0**-20 + mixture.k * 2.0**-30)
 
     def test_integers_bit_for_bit(self):
         """Small ones; 11 bits, which one half holds; 13, which take both."""
-        for rows, columns, inner in ((1, 4, LEAST), (127, 252, 511), (128, 256, 512), (129, 260, 513), (300, 576, 4096)):
+        for rows, columns, inner in ((1, 4, LEAST), (127, 252, fitting(511)), (128, 256, 512), (129, 260, fitting(513)), (300, 576, 4096)):
             what = f"{rows}×{inner}→{columns}"
             self.exact(integers(rows, inner, 8), integers(columns, inner, 8), f"{what}, up to 8")
             self.exact(integers(rows, inner, 2047), integers(columns, inner, 1), f"{what}, of 11 bits")
@@ -127,10 +132,11 @@ class ErrorTest(Float32):
         for strong, inner in itertools.product((1, 2, 4, 8), (LEAST, 1024, 4096)):
             x, weight = torch.randn(300, inner, device="cuda"), torch.randn(516, inner, device="cuda")
             x[:, strong:] *= 1e-7
-            self.not_worse(x, weight, f"{strong} of x, sums of {inner}", floor=2.0**-23)
+            self.not_worse(x, weight, f"{strong} of x, sums of {inner}", floor=ROUNDING)
             weight[:, strong:] *= 1e-7
-            self.not_worse(x, weight, f"{strong} of both, sums of {inner}", floor=2.0**-23)
-        self.not_worse((30 * torch.randn(2048, 1024, device="cuda")).softmax(1), torch.randn(2048, 1024, device="cuda"), "a softmax", floor=2.0**-23)
+            self.not_worse(x, weight, f"{strong} of both, sums of {inner}", floor=ROUNDING)
+        self.not_worse((30 * torch.randn(2048, 1024, device="cuda")).softmax(1), torch.randn(2048, 1024, device="cuda"), "a softmax",
+                       floor=2.0**-20 if FEW_ROWS else ROUNDING)
 
     def test_one_hot_and_identity_weights(self):
         """Results are elements of x, all 24 bits of them, from 1e-30 to 1e30."""
@@ -194,7 +200,7 @@ class SpecialValuesTest(Float32):
         """One special number in a row of zeros, and one among ordinary numbers; in x and in the weight."""
         specials = torch.tensor(self.specials(), device="cuda")
         columns = (len(specials) + 3) // 4 * 4
-        for inner, around in itertools.product((LEAST, 515), (0.0, 1.0)):
+        for inner, around in itertools.product((LEAST, fitting(515)), (0.0, 1.0)):
             x = torch.randn(len(specials), inner, device="cuda") * around
             x[:, inner // 2] = specials
             weight = torch.randn(columns, inner, device="cuda").abs() + 0.1
@@ -226,7 +232,7 @@ class SpecialValuesTest(Float32):
     def test_huge_tiny_and_subnormal_rows(self):
         """Rows of every magnitude, ordinary ones beside them."""
         sizes = torch.tensor([1e37, 1e30, 1e10, 1.0, 1e-10, 1e-30, 1e-37, 1e-38, 1e-40, 1e-43], dtype=torch.float64, device="cuda")
-        for inner, each in itertools.product((LEAST, 1001), (1, 13)):
+        for inner, each in itertools.product((LEAST, fitting(1001)), (1, 13)):
             x = (torch.rand(10 * each, inner, device="cuda", dtype=torch.float64) * sizes.repeat(each)[:, None]).float()
             for scale in (1e-30, 1e-3, 0.5 / inner):
                 weight = torch.randn(260, inner, device="cuda") * scale
@@ -237,7 +243,7 @@ class SpecialValuesTest(Float32):
                 for row in range(10):  # each magnitude by itself, else the worst hides the others
                     which = finite[row::10]
                     errors = [referee.errors(value)[row::10][which].max().item() for value in (mine, eager)]
-                    self.assertLessEqual(ratio(*errors, FLOOR), 1.0, f"{what}, rows of {sizes[row].item():g}")
+                    self.assertLessEqual(ratio(*errors, ROUNDING if FEW_ROWS else FLOOR), 1.0, f"{what}, rows of {sizes[row].item():g}")
 
 
 @unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")

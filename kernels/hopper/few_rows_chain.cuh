@@ -1,0 +1,87 @@
+// The kernels of one chain for float32 of few rows: whether they take a call, and their launch.
+#pragma once
+#include "call.cuh"
+#include "few_rows.cuh"
+#include "few_rows_plan.h"
+
+namespace tailor::hopper {
+
+inline Matrix weight_of(const Linear& linear, const Tail& tail) {
+  return {linear.weight, tail.columns, linear.inner, linear.weight_stride, bytes_of(Element::float32)};
+}
+
+template <class Chain>
+const char* refuses_few_rows(const Linear& linear, const Tail& tail) {
+  if (const char* why = refuses_split(linear, tail)) return why;
+  if (linear.x_transposed || linear.weight_transposed) return "a matrix is transposed";
+  return refuses_few_rows(shape_of<Chain>(linear, tail), weight_of(linear, tail), wanted());
+}
+
+inline FloatMatrix float_matrix(const void* from, std::int64_t rows, std::int64_t stride) {
+  FloatMatrix matrix{static_cast<const float*>(from), rows, stride};
+  matrix.aligned = matrix.is_aligned();
+  return matrix;
+}
+
+inline Thirds thirds_of(const Linear& linear, const Tail& tail, const FewRowsPlan& plan) {
+  return {float_matrix(linear.x, tail.rows, linear.x_stride), static_cast<int>(linear.inner), plan.tile_rows};
+}
+
+template <class Chain>
+std::int64_t workspace_of_few_rows(const Linear& linear, const Tail& tail) {
+  Thirds thirds = thirds_of(linear, tail, plan_few_rows(shape_of<Chain>(linear, tail)));
+  return place_thirds(thirds, nullptr);
+}
+
+template <class Chain, int tile_rows, int group_width>
+const char* launch_strips(const FewRowsProblem& problem, int parts, cudaStream_t stream) {
+  using Phases = FewRows<Chain, tile_rows, group_width>;
+  constexpr auto kernel = few_rows_kernel<Chain, tile_rows, group_width>;
+  static_assert(sizeof(typename Phases::Memory) <= shared_limit);
+  if (const char* error = allow_shared_memory<kernel>(sizeof(typename Phases::Memory))) return error;
+  const std::int64_t blocks = ceiling(problem.tail.columns, strip_columns) * problem.x.tiles() * parts;
+  cuda::launch_with<kernel>({cuda::grid_of(blocks, 1), block_threads, sizeof(typename Phases::Memory), parts}, stream,
+                            problem);
+  return cuda::launch_error();
+}
+
+template <class Chain, int group_width>
+const char* launch_few_rows(const Linear& linear, const Tail& tail, cudaStream_t stream) {
+  const FewRowsPlan plan = plan_few_rows(shape_of<Chain>(linear, tail));
+  FewRowsProblem problem;
+  problem.bias = linear.bias;
+  problem.inner = static_cast<int>(linear.inner);
+  problem.tail = tail;
+  problem.weight = float_matrix(linear.weight, tail.columns, linear.weight_stride);
+  problem.x = thirds_of(linear, tail, plan);
+  place_thirds(problem.x, linear.workspace);
+  if (!describe(problem.w, weight_of(linear, tail), CU_TENSOR_MAP_DATA_TYPE_FLOAT32, strip_columns, strip_box))
+    return not_described;
+  if (const char* error = make_thirds(problem.x, stream)) return error;
+  switch (plan.tile_rows) {
+    case 32:
+      return launch_strips<Chain, 32, group_width>(problem, plan.parts, stream);
+    case 64:
+      return launch_strips<Chain, 64, group_width>(problem, plan.parts, stream);
+    default:
+      return launch_strips<Chain, 128, group_width>(problem, plan.parts, stream);
+  }
+}
+
+template <class Chain>
+const char* forward_few_rows(const Linear& linear, const Tail& tail, void* stream) {
+  return by_group_width<Chain>(tail, [&]<int width>() {
+    return launch_few_rows<Chain, width>(linear, tail, static_cast<cudaStream_t>(stream));
+  });
+}
+
+template <class Chain>
+WholeRegistration register_few_rows() {
+  static const WholeKernels kernels{.path = "bf16x6",
+                                    .refuses = refuses_few_rows<Chain>,
+                                    .workspace = workspace_of_few_rows<Chain>,
+                                    .forward = forward_few_rows<Chain>};
+  return {Chain::name, Device::cuda, kernels};
+}
+
+}  // namespace tailor::hopper

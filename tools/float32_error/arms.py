@@ -6,8 +6,9 @@ import torch.nn.functional as F
 
 from benchmark.paths import paths_of
 
-RULE, PATH = "linear_mul_batch_norm", "fp16x3"
-WORDS = {"tailor": "Tailor, fp16x3", "sgemm": "cuBLAS SGEMM", "tf32": "TF32"}
+RULE = "linear_mul_batch_norm"
+KERNELS = {"fp16x3": "always", "bf16x6": "few_rows"}  # and how each is had also where it is slower: no speed is measured
+WORDS = {"tailor": "Tailor", "sgemm": "cuBLAS SGEMM", "tf32": "TF32"}
 EPS = 2.0**-20
 
 
@@ -36,9 +37,8 @@ def linear(x, weight, tf32: bool):
         torch.backends.cuda.matmul.allow_tf32 = old
 
 
-def load(library: str):
-    """Before it: the kernel also where it is slower, since it is no speed that is measured."""
-    os.environ["TAILOR_HOPPER"] = "always"
+def load(library: str, kernel: str):
+    os.environ["TAILOR_HOPPER"] = KERNELS[kernel]
     torch.ops.load_library(library)
     torch.ops.tailor.auto(False)
     torch.backends.cuda.matmul.allow_tf32 = False

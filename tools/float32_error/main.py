@@ -27,7 +27,7 @@ def begin(options) -> dict:
     if options.device == "cuda" and not torch.cuda.is_available():
         fail("torch finds no GPU here, which this measures; --from writes pages and pictures without one")
     try:
-        load(options.library)
+        load(options.library, options.kernel)
     except OSError:
         fail(f"{options.library} is no library of Tailor's that loads here: build it, or name another with --library")
     warnings.filterwarnings("ignore")
@@ -35,7 +35,7 @@ def begin(options) -> dict:
     if not tail_is_exact(options.device):
         fail("the chain through which products are measured does not give integers as they are: its tail is not exact")
     return {"float32_error": FORMAT, "complete": False, "date": today(), "machine": describe_machine(options.device),
-            "versions": describe_versions(options.commit), "seed": options.seed, "cases": [], "search": None}
+            "versions": describe_versions(options.commit), "kernel": options.kernel, "seed": options.seed, "cases": [], "search": None}
 
 
 def run_cases(options, result: dict):
@@ -49,7 +49,7 @@ def run_cases(options, result: dict):
         progress.show(f"{len(result['cases'])}/{count}")
         if options.json:
             write_json(options.json, result)
-    result["complete"] = measure_all(options.distribution, options.k, options.device, options.seed, note)
+    result["complete"] = measure_all(options.distribution, options.k, options.device, options.kernel, options.seed, options.rows, note)
     progress.show("")
     print(f"\n{verdict(result)}")
 
@@ -63,7 +63,8 @@ def run_search(options, result: dict):
             progress.show("")
             print(trial_words(one), flush=True)
         progress.show(f"{found['trials']} trials, {found['seconds']:.0f} of {options.search:.0f} s, worst {worst[0]:.3f}")
-    result["search"] = search(options.search, options.seed, options.device, options.distribution, note)
+    result["search"] = search(options.search, options.seed, options.device, options.kernel, options.distribution, note)
+    result["search"]["kernel"] = options.kernel
     if options.distribution != list(DISTRIBUTIONS):
         result["search"]["only"] = options.distribution
     result["complete"] = True

@@ -6,6 +6,7 @@ import sys
 
 from benchmark.options import listed, positive
 
+from .arms import KERNELS
 from .inputs import DISTRIBUTIONS
 from .measure import COLUMNS, INNER, QUICK, ROWS
 
@@ -40,10 +41,11 @@ def make_parser() -> Parser:
     parser = Parser(
         prog="float32-error", formatter_class=argparse.RawDescriptionHelpFormatter,
         description=f"""Measures how far products of float32 matrices, {ROWS} by {COLUMNS} results each, lie from float64's: Tailor's
-on the tensor cores (fp16x3), cuBLAS's SGEMM, and TF32's. An error is |result - exact| / sum of |x||w|.
+on the tensor cores, cuBLAS's SGEMM, and TF32's. An error is |result - exact| / sum of |x||w|.
 
   tools/float32-error                                  all distributions, all lengths of sums
   tools/float32-error --quick                          three lengths
+  tools/float32-error --kernel bf16x6 --rows 64        the kernel for few rows
   tools/float32-error --json error.json                the same table, and all figures in a file
   tools/float32-error --search 600 --seed 1000         look for inputs where Tailor is worse than SGEMM
   tools/float32-error --search 0 --seed 1234           one of them again
@@ -56,6 +58,8 @@ on the tensor cores (fp16x3), cuBLAS's SGEMM, and TF32's. An error is |result - 
     what.add_argument("--distribution", type=listed("distribution", {name: name for name in DISTRIBUTIONS}), metavar="LIST",
                       help="only these, with commas between them")
     what.add_argument("--k", type=lengths, metavar="LIST", help=f"sums of these lengths (default: {INNER[0]} to {INNER[-1]})")
+    what.add_argument("--kernel", choices=list(KERNELS), default="fp16x3", help="which of Tailor's (default: fp16x3)")
+    what.add_argument("--rows", type=positive(int), default=ROWS, metavar="N", help=f"of x and of the result (default: {ROWS})")
     what.add_argument("--search", type=seconds, metavar="SECONDS", help="instead: random mixtures, one at least")
     what.add_argument("--seed", type=int, default=0, metavar="N", help="for data; of a search the first (default: 0)")
     how = parser.add_argument_group("how")

@@ -21,7 +21,7 @@ def facts(run: dict) -> str:
     machine, versions = run["machine"], run["versions"]
     cuda = f", CUDA {versions['cuda']}" if versions["cuda"] and "gpu" in machine else ""
     early = "" if run["complete"] else " Stopped early."
-    return (f"{machine.get('gpu') or machine['cpu']}, torch {versions['torch']}{cuda}, Tailor {versions['tailor']}, commit "
+    return (f"**{run.get('kernel', 'fp16x3')}** on {machine.get('gpu') or machine['cpu']}, torch {versions['torch']}{cuda}, Tailor {versions['tailor']}, commit "
             f"{versions['commit']}; measured {run['date']}, seed {run['seed']}.{early}")
 
 
@@ -101,6 +101,7 @@ def measured_part(runs: list, path: str, pictures: list) -> str:
         parts.append(facts(run))
         if run["cases"]:
             parts += [summary(run), *linked(path, pictures), by_distribution(run), by_length(run)]
+            pictures = []  # they are of the first
         if run["search"]:
             parts.append(searched(run["search"]))
     return "\n\n".join(parts)

@@ -3,7 +3,7 @@ import math
 
 from .results import SKIPPED, error_of, is_worse, measured, ratio_of, worse
 
-COLUMNS = [("distribution", 16), ("K", 6), ("fp16x3", 9), ("SGEMM", 9), ("TF32", 9), ("fp16x3/SGEMM", 13), ("", 0)]
+COLUMNS = [("distribution", 16), ("K", 6), ("Tailor", 9), ("SGEMM", 9), ("TF32", 9), ("Tailor/SGEMM", 13), ("", 0)]
 
 
 def figure(value) -> str:
@@ -48,13 +48,14 @@ def verdict(run: dict) -> str:
 
 
 def search_words(search: dict) -> str:
-    only = f" --distribution {','.join(search['only'])}" if search.get("only") else ""
+    how = f" --kernel {search['kernel']}" if search.get("kernel", "fp16x3") != "fp16x3" else ""
+    how += f" --distribution {','.join(search['only'])}" if search.get("only") else ""
     words = f"{search['trials']} trials in {search['seconds']:.0f} s, {search['skipped']} of them skipped"
     worst = search["worst"]
     if not worst:
         return words + ": nothing was measured of Tailor."
     return (f"{words}, {search['worse']} above SGEMM. The worst: {trial_words(worst)}\n"
-            f"  again: tools/float32-error --search 0 --seed {worst['seed']}{only}")
+            f"  again: tools/float32-error --search 0 --seed {worst['seed']}{how}")
 
 
 def trial_words(trial: dict) -> str:

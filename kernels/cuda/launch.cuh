@@ -63,7 +63,7 @@ struct Blocks {
   dim3 grid;
   int threads = 0;
   std::size_t shared_bytes = 0;
-  int of_cluster = 1;
+  int of_cluster = 0;  // none: a block by itself
 };
 
 template <auto kernel, class... Arguments>
@@ -80,7 +80,7 @@ void launch_with(const Blocks& blocks, cudaStream_t stream, const Arguments&... 
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
   }
-  if (blocks.of_cluster > 1) {
+  if (blocks.of_cluster > 0) {
     cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim.x = static_cast<unsigned>(blocks.of_cluster);

@@ -13,6 +13,7 @@
 #include "linear.h"
 #include "plain.h"
 #include "refusals.h"
+#include "settled.h"
 
 namespace tailor {
 namespace {
@@ -275,6 +276,7 @@ std::optional<at::Tensor> FastPath::run_whole(FastCall& call) {
       call.weight.stride(1) != 1)
     return std::nullopt;
   Linear linear = linear_of(call.input, is_matrix ? call.input.stride(0) : call.weight.size(1), call.weight, call.bias);
+  linear.weight_is_settled = is_settled(call.weight);
   WholePath* const taker = call.paths->whole.taker(linear, call.tail);
   if (taker == nullptr) return std::nullopt;
   std::vector<std::int64_t> sizes = call.input.sizes().vec();

@@ -6,7 +6,7 @@ namespace tailor {
 // Rounded to TF32: by torch's switch, and cuBLAS's own.
 bool tensor_float32_is_allowed();
 
-// As sums of halves: by torch.ops.tailor.fp16x3, and TAILOR_FP16X3=0.
+// As sums of 16-bit numbers: by torch.ops.tailor.fp16x3, and TAILOR_FP16X3=0.
 bool split_float32_is_allowed();
 
 }  // namespace tailor

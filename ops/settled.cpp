@@ -77,6 +77,11 @@ class Store {
     forget_the_dead();
   }
 
+  bool has(const at::Tensor& weight) {
+    const std::lock_guard lock(mutex_);
+    return all_.count(weight.unsafeGetTensorImpl()) > 0;
+  }
+
   std::int64_t bytes() {
     const std::lock_guard lock(mutex_);
     forget_the_dead();
@@ -153,6 +158,7 @@ Store& store() {
 
 void settle(const at::Tensor& weight) { store().settle(weight); }
 void release(const at::Tensor& weight) { store().release(weight); }
+bool is_settled(const at::Tensor& weight) { return !store().is_empty() && store().has(weight); }
 std::int64_t kept_bytes() { return store().bytes(); }
 
 at::Tensor kept(const at::Tensor& weight, const WholeKernels& kernels, const Linear& linear, const Tail& tail) {

@@ -11,6 +11,8 @@ namespace tailor {
 void settle(const at::Tensor& weight);
 void release(const at::Tensor& weight);
 
+bool is_settled(const at::Tensor& weight);
+
 // Of all weights, on all devices.
 std::int64_t kept_bytes();
 

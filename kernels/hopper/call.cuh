@@ -19,6 +19,7 @@ Shape shape_of(const Linear& linear, const Tail& tail) {
   shape.element_bytes = bytes_of(tail.element);
   if (has_group_norm<Chain>) shape.group_width = tail.columns / tail.norm.groups;
   shape.processors = cuda::processors();
+  shape.weight_is_settled = linear.weight_is_settled;
   return shape;
 }
 

@@ -147,7 +147,7 @@ struct FewRows {
     }
   }
 
-  // A step's products, but for those that are below 2^-25 of the whole. Asynchronous.
+  // A step's products, but for three that are together below 2^-24 of the whole. Asynchronous.
   using Products = ProductsOfThirds<tile_rows>;
   __device__ __forceinline__ void multiply_step(Products& products, const Operand& w, int stage) const {
     begin_products();

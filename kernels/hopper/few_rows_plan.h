@@ -54,7 +54,7 @@ inline double few_rows_apart(const Shape& shape) {
   const auto inner = static_cast<double>(shape.inner);
   if (shape.rows == 1) return 5 + weight * 1.05e-6 + tail_apart(shape);
   if (shape.rows < 16) return 5 + std::max(weight * 1.6e-6, inner * 0.0058) + tail_apart(shape);
-  const double of_inner = shape.rows < 132 ? 0.0055 + 0.00011 * rows : 0.02;
+  const double of_inner = std::min(0.0055 + 0.00011 * rows, 0.02);
   return 5 + weight * (1.5e-6 + 0.03e-6 * rows) + inner * of_inner + tail_apart(shape);
 }
 
@@ -63,12 +63,15 @@ inline const char* refuses_few_rows(const Shape& shape, const Matrix& weight, Wa
   if (const char* why = refuses_any(shape, wanted)) return why;
   if (wanted == Wanted::always) return "TAILOR_HOPPER=always is for tiles of many rows";
   if (const char* why = refuses_matrix(weight)) return why;
-  if (shape.rows > 4096) return "its rows are many";  // as many blocks as strips in all tiles have to be a number
+  // As many blocks as there can be, 2^23 strips of 32 tiles in 8 parts, are all that a launch takes.
+  if (shape.rows > 4096) return "its rows are many";
   if (wanted == Wanted::few_rows) return nullptr;
   if (shape.inner < 256) return "its products are so short that thirds gain nothing";
   const double time = plan_few_rows(shape).time;
   if (time > few_rows_apart(shape)) return "it has too few columns for the processors";
-  return time > estimate_of_halves(shape).whole ? "it has so many rows that halves are faster" : nullptr;
+  if (time > estimate_of_halves(shape).whole && refuses_halves(shape, wanted) == nullptr)
+    return "it has so many rows that halves are faster";
+  return nullptr;
 }
 
 }  // namespace tailor::hopper

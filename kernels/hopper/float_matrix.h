@@ -1,8 +1,11 @@
 // A float32 matrix as it was given. Nothing here is CUDA or torch.
 #pragma once
-#include <cstdint>
+#include "../ceiling.h"
 
 namespace tailor::hopper {
+
+// Of a workspace that holds several things: each begins at a multiple of 256 bytes.
+constexpr std::int64_t whole_places(std::int64_t bytes) { return ceiling(bytes, 256) * 256; }
 
 struct FloatMatrix {
   const float* from = nullptr;

@@ -6,17 +6,15 @@
 namespace tailor::hopper {
 
 std::int64_t place_halves(Halves& halves, SplitMatrix Halves::*which, void* place) {
-  constexpr std::int64_t alignment = 256;
   SplitMatrix& matrix = halves.*which;
   halves.padded = static_cast<int>(ceiling(halves.inner, halves_step) * halves_step);
   matrix.aligned = matrix.is_aligned();
-  const auto rounded = [](std::int64_t bytes) { return ceiling(bytes, alignment) * alignment; };
-  const std::int64_t of_halves = rounded(matrix.rows * halves.padded * 2 * static_cast<std::int64_t>(sizeof(__half)));
+  const std::int64_t of_halves = whole_places(matrix.rows * halves.padded * 2 * static_cast<std::int64_t>(sizeof(__half)));
   if (place != nullptr) {
     matrix.halves = place;
     matrix.facts = reinterpret_cast<RowFacts*>(static_cast<char*>(place) + of_halves);
   }
-  return of_halves + rounded(matrix.rows * static_cast<std::int64_t>(sizeof(RowFacts)));
+  return of_halves + whole_places(matrix.rows * static_cast<std::int64_t>(sizeof(RowFacts)));
 }
 
 const char* make_halves(const Halves& halves, void* stream) {

@@ -1,4 +1,4 @@
-// Of float32 by halves only: there is nothing to gain over cuBLAS with the other types.
+// Of float32 by 16-bit numbers only: there is nothing to gain over cuBLAS with the other types.
 #include "linear.h"
 
 #include "chain.cuh"

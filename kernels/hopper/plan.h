@@ -31,6 +31,7 @@ struct Shape {
   int element_bytes = 2;
   std::int64_t group_width = 0;  // 0 without a group norm
   int processors = 0;
+  bool weight_is_settled = false;  // its halves need not be made
 };
 
 // TAILOR_HOPPER: `always` and `few_rows`, also where it is the slower way, the kernel for tiles of many rows or that for few rows;
@@ -82,7 +83,8 @@ inline Estimate estimate_of_halves(const Shape& shape) {
   const double step = 2.1;  // 64 of the inner dimension
   const double tail = 4;
   const double round = static_cast<double>(ceiling(shape.inner, 64)) * step + tail;
-  const double split = 8.0 * static_cast<double>((shape.rows + shape.columns) * shape.inner);
+  const std::int64_t rows_to_split = shape.rows + (shape.weight_is_settled ? 0 : shape.columns);
+  const double split = 8.0 * static_cast<double>(rows_to_split * shape.inner);
   const double products = 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.columns * shape.inner);
   Estimate estimate;
   estimate.whole = rounds_of(shape) * round + split / 3.6e6 + 8;

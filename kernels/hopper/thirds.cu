@@ -19,8 +19,8 @@ constexpr std::uint32_t infinite = 0x7f800000u;
 // numbers up to 2^50 without a sum leaving float's range.
 constexpr int top_exponent = 60;
 constexpr int most_up = 120;  // and 2^most_up and one over it are floats
-// Products of a number of at least that much, and of one of the weight that has three whole thirds, are exact to float's last bit.
-constexpr float small = 0x1p-8f;
+// A scaled number of at least that much times any of the weight whose thirds lost nothing, be it 2^-133, is exact in float.
+constexpr float small = 0x1p16f;
 // What thirds of small numbers lose, and products of theirs, over the share of a result that may be lost.
 constexpr float lost_of_small = 0x1p-107f;
 
@@ -138,14 +138,12 @@ __global__ void __launch_bounds__(threads) split_into_thirds(const __grid_consta
 }  // namespace
 
 std::int64_t place_thirds(Thirds& thirds, void* place) {
-  constexpr std::int64_t alignment = 256;
-  const auto rounded = [](std::int64_t bytes) { return ceiling(bytes, alignment) * alignment; };
-  const std::int64_t of_blocks = rounded(thirds.tiles() * thirds.steps() * thirds.block_bytes());
+  const std::int64_t of_blocks = whole_places(thirds.tiles() * thirds.steps() * thirds.block_bytes());
   if (place != nullptr) {
     thirds.blocks = place;
     thirds.facts = reinterpret_cast<RowOfX*>(static_cast<char*>(place) + of_blocks);
   }
-  return of_blocks + rounded(thirds.x.rows * static_cast<std::int64_t>(sizeof(RowOfX)));
+  return of_blocks + whole_places(thirds.x.rows * static_cast<std::int64_t>(sizeof(RowOfX)));
 }
 
 const char* make_thirds(const Thirds& thirds, void* stream) {

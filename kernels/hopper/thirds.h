@@ -1,7 +1,6 @@
 // A float32 matrix as three of bfloat16, whose numbers add up to the float32 numbers: 24 bits are three times eight. Nothing
 // here is CUDA or torch.
 #pragma once
-#include "../ceiling.h"
 #include "float_matrix.h"
 
 namespace tailor::hopper {

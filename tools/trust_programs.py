@@ -14,7 +14,8 @@ from fault_suite import has_gpu
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CORES = os.cpu_count() or 1
 TESTS = ["ops_test", "passes_test", "tools_test", "kernels_test"]  # the GoogleTest programs
-SANITIZERS = {"TSAN_OPTIONS": "history_size=4", "UBSAN_OPTIONS": "print_stacktrace=1"}
+# Memory that there is not is refused as without a sanitizer, since tests ask for it.
+SANITIZERS = {"ASAN_OPTIONS": "allocator_may_return_null=1", "TSAN_OPTIONS": "history_size=4", "UBSAN_OPTIONS": "print_stacktrace=1"}
 
 
 class Wrong(Exception):

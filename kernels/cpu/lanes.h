@@ -7,6 +7,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "../arithmetic.h"
 
@@ -54,6 +55,8 @@ struct IntegerOf<double> {
 };
 template <class F>
 using Integers = Lanes<typename IntegerOf<F>::type>;
+template <class F>
+using Bits = Lanes<std::make_unsigned_t<typename IntegerOf<F>::type>>;  // sums of these may run over
 
 template <class To, class From>
 TAILOR_INLINE To bits_of(From from) {

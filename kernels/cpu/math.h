@@ -75,7 +75,7 @@ TAILOR_INLINE Lanes<F> one_plus_exp_of_minus(Lanes<F> v) {
   else
     half = E::polynomial(x + n * E::ln2_high + n * E::ln2_low);
   // times 2^n, in the exponent's bits. Half of e^-x still fits where e^-x does not, and becomes infinite only now.
-  const Integers<F> scaled = bits_of<Integers<F>>(half) + (bits_of<Integers<F>>(shifted) << E::mantissa);
+  const Bits<F> scaled = bits_of<Bits<F>>(half) + (bits_of<Bits<F>>(shifted) << E::mantissa);
   return bits_of<Lanes<F>>(scaled) * F(2) + F(1);
 }
 

@@ -145,6 +145,11 @@ std::string difference(const Model& model, const Done& plain, const Done& fused,
   const Outcome& got = fused.outcome;
   if (exact && exact->outcome.error != wanted.error) exact = nullptr;
   const bool refused = wanted.backward && contains(wanted.error, "modified by an inplace operation");
+  // Nobody reads what the refused write would have changed: torch drops it from a compiled file, and the refusal with it.
+  if (terms.refusals_may_go && got.error.empty() && contains(wanted.error, "A view was created in no_grad mode"))
+    return "";
+  // Of two refusals in backward the first is that of the thread that was first.
+  if (terms.forks && wanted.backward && got.backward && !wanted.error.empty() && !got.error.empty()) return "";
   const bool excused = refused && terms.refusals_may_go && got.backward && got.error.empty();
   if (!excused && !same_error(model, wanted.error, got.error))
     return "raised '" + got.error + "' instead of '" + wanted.error + "'";

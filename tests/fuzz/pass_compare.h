@@ -12,11 +12,12 @@ struct Done {
 struct Terms {
   bool gradients = true;  // else no call has any
   // README.md, limits: where a write turns out to go to an operand, the gradient is that of the values used in forward.
-  bool refusals_may_go = false;       // of backward
+  bool refusals_may_go = false;       // of backward, and of a write that nobody reads
   bool gradients_may_differ = false;  // where eager does not notice either
   // torch's executor moves writes past what raises, when it gathers what has gradients: what a call that raises had written
   // before is then another thing than the graph says, and what it computes afterwards too.
   bool writes_may_move = false;
+  bool forks = false;        // something runs beside
   bool values_only = false;  // neither who wants a gradient nor the gradients
 };
 

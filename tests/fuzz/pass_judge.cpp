@@ -77,7 +77,7 @@ class Judge {
     const Graphs graphs = through_pass(plain_graphs_, sites);
     Side fused(compiled_.instance(), &graphs, model_.type);
     Terms terms = terms_;
-    terms.writes_may_move = compiled_.forks();  // what is forked torch's executor runs
+    terms.writes_may_move = terms.forks = compiled_.forks();  // what is forked torch's executor runs
     const std::string text = compare(fused, terms);
     const std::string missed = note_chains(sites, !text.empty());
     if (!text.empty() && !is_torchs(Door::pass, terms)) return {Kind::wrong, std::string("door pass,") + text};
@@ -111,6 +111,7 @@ class Judge {
     Terms terms = terms_;
     terms.gradients = door != Door::executor;
     terms.writes_may_move = is_by_executor(door);
+    terms.forks = compiled_.forks();
     // A file is compiled, and torch then drops a write to what nobody reads any more, in graphs with calls inlined.
     terms.refusals_may_go = terms.refusals_may_go || door == Door::file;
     Graphs graphs, loaded_graphs;

@@ -10,6 +10,11 @@ namespace tailor::hopper {
 
 inline int bytes_of(Element element) { return element == Element::float32 ? 4 : 2; }
 
+// As the copy engine reads it.
+inline Matrix weight_of(const Linear& linear, const Tail& tail) {
+  return {linear.weight, tail.columns, linear.inner, linear.weight_stride, bytes_of(tail.element)};
+}
+
 template <class Chain>
 Shape shape_of(const Linear& linear, const Tail& tail) {
   Shape shape;

@@ -13,7 +13,7 @@ struct Matrices {
   const Matrix x, weight, out;
   Matrices(const Linear& linear, const Tail& tail)
       : x{linear.x, tail.rows, linear.inner, linear.x_stride, bytes_of(tail.element)},
-        weight{linear.weight, tail.columns, linear.inner, linear.weight_stride, bytes_of(tail.element)},
+        weight{weight_of(linear, tail)},
         out{tail.out, tail.rows, tail.columns, tail.columns, bytes_of(tail.element)} {}
 };
 

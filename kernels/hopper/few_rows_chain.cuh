@@ -6,10 +6,6 @@
 
 namespace tailor::hopper {
 
-inline Matrix weight_of(const Linear& linear, const Tail& tail) {
-  return {linear.weight, tail.columns, linear.inner, linear.weight_stride, bytes_of(Element::float32)};
-}
-
 template <class Chain>
 const char* refuses_few_rows(const Linear& linear, const Tail& tail) {
   if (const char* why = refuses_split(linear, tail)) return why;

@@ -23,7 +23,7 @@ constexpr int most_parts = static_cast<int>(std::size(clusters_at_once));
 inline double step_of_few_rows(int tile_rows, double busy) {
   const double alone = 0.37 + 0.0039 * tile_rows;
   const double together = 0.52 + 0.0039 * tile_rows;
-  return together * busy > alone ? together * busy : alone;
+  return std::max(together * busy, alone);
 }
 
 inline FewRowsPlan plan_few_rows(const Shape& shape) {
@@ -33,7 +33,7 @@ inline FewRowsPlan plan_few_rows(const Shape& shape) {
   const std::int64_t strips = ceiling(shape.columns, 128) * ceiling(shape.rows, best.tile_rows);
   for (int parts = 1; parts <= most_parts && parts <= steps; ++parts) {
     const std::int64_t scaled = std::int64_t{clusters_at_once[parts - 1]} * shape.processors / clusters_at_once[0];
-    const std::int64_t at_once = scaled > 1 ? scaled : 1;
+    const std::int64_t at_once = std::max<std::int64_t>(scaled, 1);
     const auto round = [&](std::int64_t clusters) {
       const double busy = static_cast<double>(clusters * parts) / shape.processors;
       return static_cast<double>(ceiling(steps, parts)) * step_of_few_rows(best.tile_rows, busy);

@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <sstream>
 #include <string>
@@ -103,7 +104,7 @@ int run(Options options) {
   options.plan.progress = ::isatty(2) != 0;
   const Result result = run_all(options.plan);
   print_tables(std::cout, result.tally);
-  const auto models = result.tally.numbers.count("models") ? result.tally.numbers.at("models") : 0;
+  const auto models = result.tally.numbers.contains("models") ? result.tally.numbers.at("models") : 0;
   std::cout << models << " models in " << result.seconds << " s on " << options.plan.jobs << " processes, "
             << result.failures.size() << " failures" << std::endl;
   for (const Failure& failure : result.failures)
@@ -118,6 +119,7 @@ int run(Options options) {
 
 int main(int argc, char** argv) {
   using namespace tailor::fuzz;
+  ::setenv("CUDA_VISIBLE_DEVICES", "", 1);  // a backward asks for GPUs, and a process that has some must not fork
   const Options options = options_of(argc, argv);
   warm_up();
   return options.model >= 0 ? run_one(options) : run(options);

@@ -21,7 +21,8 @@ struct ThreadSums {
     if constexpr (compensated) {
       const F owed = value - lost[which][column];
       const F sum = at[which][column] + owed;
-      lost[which][column] = (sum - at[which][column]) - owed;
+      const F loss = (sum - at[which][column]) - owed;
+      lost[which][column] = isfinite(loss) ? loss : F(0);  // an infinite sum lost nothing
       at[which][column] = sum;
     } else {
       at[which][column] += value;

@@ -50,8 +50,9 @@ class CpuBackwardTest(Gradients):
         widths = [1, 2, 3, 4, 8, 12, 16, 24, 31, 32, 33, 64, 96, 100, 128, 255, 256, 257, 512, 513, 1000, 1024, 1025, 2049, 4100]
         for op, dtype, width, groups in itertools.product(CHAINS, cases.FLOATS, widths, (1, 3)):
             if op.group_norm and not (width < 4 and dtype in NARROW):
+                loose = 8 if width < 4 else 2  # of two nearly equal columns little is left but what torch's linear has rounded
                 for rows in (2, 19) if width < 1000 else (9, 35):
-                    self.backward(op, sized(op, rows, width * groups, groups, dtype), f"{rows} rows, {groups} groups of {width} {dtype}")
+                    self.backward(op, sized(op, rows, width * groups, groups, dtype), f"{rows} rows, {groups} groups of {width} {dtype}", loose=loose)
 
     def test_optional_parts(self):
         for (op, training), dtype in itertools.product(self.each(), (torch.float64, torch.float32)):

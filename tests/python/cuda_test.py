@@ -109,6 +109,40 @@ class CudaTest(Referee, Gradients):
             for dtype, columns in ((torch.float32, 65536), (torch.bfloat16, 50000), (torch.float32, 20001)):
                 self.forward(op, sized(op, 3, columns, dtype=dtype), f"a group of {columns} {dtype}")
 
+    def test_infinite_weights_of_a_norm(self):
+        """Infinite where eager is, and no number where eager has none: where a value is its mean, among others."""
+        dtypes = (torch.float64, torch.float32)  # in others rounding decides whether a value is its mean
+        for (op, training), dtype, (rows, columns) in itertools.product(self.each(), dtypes, ((7, 33), (130, 96), (9, 3072))):
+            if not (op.batch_norm or op.group_norm):
+                continue
+            arguments = sized(op, rows, columns, 3, dtype, training=training)
+            arguments["norm_weight"][[0, 7, 32]] = torch.tensor([torch.inf, -torch.inf, torch.inf], dtype=dtype, device="cuda")
+            arguments["input"][0] = 0
+            for cudnn in (True, False):
+                what = f"{op} {rows}×{columns} {dtype} training {training}"
+                arguments["cudnn_enabled"] = cudnn
+                with torch.no_grad():
+                    out = self.assert_calls(op.stem, lambda: op(copied(arguments)), what, self.path)
+                    expected = op.eager(copied(arguments))
+                self.assertTrue(torch.equal(out.isnan(), expected.isnan()), f"{what}: NaN")
+                self.assertTrue(torch.equal(out.isinf() * out.sign(), expected.isinf() * expected.sign()), f"{what}: infinite")
+
+    def test_infinite_sums(self):
+        """A gradient that is a sum over rows is infinite where one of them is, and no NaN."""
+        op = next(op for op in CHAINS if op.stem == "linear_mul_batch_norm")
+        for dtype in (torch.float64, torch.float32):
+            arguments = sized(op, 40, 16, dtype=dtype, training=False)
+            arguments["bias"][3] = torch.inf
+            arguments["norm_weight"].requires_grad_()
+
+            def gradient(call):
+                given = copied(arguments)
+                return torch.autograd.grad(call(given).sum(), given["norm_weight"])[0]
+
+            mine = self.assert_calls(op.stem, lambda: gradient(op), f"{dtype}", "cuda_backward")
+            self.assertTrue(mine[3].isinf(), f"{dtype}: {mine[3]}")
+            self.assert_same(mine, gradient(op.eager), f"{dtype}")
+
     def test_unaligned_operands(self):
         """Each tensor by itself 1 to 8 elements into its memory, and all of them."""
         for (op, training), dtype in itertools.product(self.each(), (torch.float32, torch.bfloat16)):

@@ -60,10 +60,11 @@ class FewRowsTest(Float32):
         for power in range(-149, 60, 8):
             x, weight = torch.randn(40, LEAST, device="cuda"), torch.randn(144, LEAST, device="cuda")
             x, weight = (x.double() * 2.0**power).float(), weight.bfloat16().float()
+            times = 1.25 if power < -126 else 1.0  # of a few units of the smallest number, whose sum lost fewer is luck
             for large in (60, 100, 126):
                 x[:, 3], weight[:, 3] = 2.0**large, 0
-                self.not_worse(x, weight, f"x of 2^{power} beside 2^{large}", floor=2.0**-23)
-                self.not_worse(weight, x, f"a weight of 2^{power} beside 2^{large}", floor=2.0**-23)
+                self.not_worse(x, weight, f"x of 2^{power} beside 2^{large}", times, floor=2.0**-23)
+                self.not_worse(weight, x, f"a weight of 2^{power} beside 2^{large}", times, floor=2.0**-23)
 
     def test_next_to_nothing_times_much(self):
         """Of a weight so small that it has few bits, by x that is far below a number that meets zero."""

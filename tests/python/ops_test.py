@@ -131,10 +131,7 @@ class OpsTest(Comparing):
             self.compare(op, {**arguments, "bias": bias}, f"lattice in the bias, {dtype}, training {training}")
             for name in op.tensors(arguments)[3:]:
                 if arguments[name].shape == lattice.shape and dtype.itemsize > 2:  # else rounding decides what overflows
-                    value = lattice.to(dtype)
-                    if name == "norm_weight":  # (x - mean) · inf is infinite, x · inf - mean · inf may not be
-                        value = torch.where(value.abs() > 1e30, 1.0, value)
-                    self.compare(op, {**arguments, name: value}, f"lattice in {name}, {dtype}, training {training}")
+                    self.compare(op, {**arguments, name: lattice.to(dtype)}, f"lattice in {name}, {dtype}, training {training}")
 
     def test_a_result_of_one_s_own(self):
         """Not a view, and never written to: eager's can be written in place and detached."""

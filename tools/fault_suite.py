@@ -1,4 +1,5 @@
 """The tests as tools/faults sees them: what there is, and which of them fail, crash or hang."""
+import concurrent.futures
 import dataclasses
 import fnmatch
 import functools
@@ -105,6 +106,7 @@ class Program:
     def __init__(self, entry, folder):
         self.name, self.command, self.folder = entry["name"], entry["command"], folder
         properties = {p["name"]: p["value"] for p in entry.get("properties", [])}
+        self.is_fuzzer = "fuzz" in properties.get("LABELS", [])
         self.environment = {**os.environ, **dict(e.split("=", 1) for e in properties.get("ENVIRONMENT", []))}
         self.output = folder / (self.name.replace("/", "-") + ".out")
         self.events = self.output.with_suffix(".events")
@@ -204,7 +206,9 @@ class Suite:
         listed = subprocess.run(["ctest", "--test-dir", workshop.build, "--show-only=json-v1"], capture_output=True, text=True, check=True).stdout
         folder = workshop.folder / "output"
         folder.mkdir(exist_ok=True)
-        self.programs = {entry["name"]: Program(entry, folder) for entry in json.loads(listed)["tests"]}
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # most of them import torch
+            programs = pool.map(lambda entry: Program(entry, folder), json.loads(listed)["tests"])
+        self.programs = {program.name: program for program in programs}
         self.tests = [f"{name}/{function}" for name, program in self.programs.items() for function in program.functions]
         self.seconds, self.skipped = {}, set()
 
@@ -235,22 +239,32 @@ class Suite:
                 self.skipped.update(f"{name}/{function}" for function in done.skipped - done.passed)
         return failed
 
-    def run_without_faults(self, tests, workshop):
+    def but_fuzzers(self):
+        return [t for t in self.tests if not self.programs[t.rpartition("/")[0]].is_fuzzer]
+
+    def run_without_faults(self, tests, workshop, at_once=1):
         """A test that fails by itself proves nothing. What has run on these sources need not run again."""
         path = workshop.folder / "clean.json"
         known = json.loads(path.read_text()) if path.exists() else {}
+        left = {}
         for name, program in self.programs.items():
-            mine = known.get(name, {})
-            if mine.get("state") != (state := workshop.state(program)):
-                mine = {"state": state, "passed": {}, "skipped": []}
-            left = [t for t in tests if t.startswith(name + "/") and t not in mine["passed"] and t not in mine["skipped"]]
-            if left:
-                print(f"faults: {name}: running {plural(len(left), 'test')} without a fault", flush=True)
-                if failed := self.run(left, limit=1800):
-                    raise Wrong("without any fault these fail: " + ", ".join(f"{test} ({how})" for test, how in failed.items()))
-                mine["passed"].update({t: self.seconds.get(t, 0) for t in left if t not in self.skipped})
-                mine["skipped"] += [t for t in left if t in self.skipped]
-                known[name] = mine
-                path.write_text(json.dumps(known, indent=1))
-            self.seconds.update(mine["passed"])
-            self.skipped.update(mine["skipped"])
+            if known.get(name, {}).get("state") != (state := workshop.state(program)):
+                known[name] = {"state": state, "passed": {}, "skipped": []}
+            before = known[name]
+            self.seconds.update(before["passed"])
+            self.skipped.update(before["skipped"])
+            left[name] = [t for t in tests if t.startswith(name + "/") and t not in before["passed"] and t not in before["skipped"]]
+
+        def run(name):
+            print(f"faults: {name}: running {plural(len(left[name]), 'test')} without a fault", flush=True)
+            if failed := self.run(left[name], limit=1800):
+                return failed
+            known[name]["passed"].update({t: self.seconds.get(t, 0) for t in left[name] if t not in self.skipped})
+            known[name]["skipped"] += [t for t in left[name] if t in self.skipped]
+            path.write_text(json.dumps(known, indent=1))
+            return {}
+
+        with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+            failed = {test: how for some in pool.map(run, [name for name in left if left[name]]) for test, how in some.items()}
+        if failed:
+            raise Wrong("without any fault these fail: " + ", ".join(f"{test} ({how})" for test, how in failed.items()))

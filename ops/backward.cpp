@@ -85,9 +85,9 @@ std::string TailBackward::name() const { return "tailor::" + std::string(chain_-
 
 void TailBackward::release_variables() {
   const std::lock_guard lock(mutex_);
-  for (Saved* saved :
-       {&y_, &vectors_[0], &vectors_[1], &numbers_[0], &numbers_[1], &norm_weight_, &running_mean_, &running_var_})
-    saved->reset_data();
+  for (Saved* saved : {&y_, &norm_weight_, &running_mean_, &running_var_}) saved->reset_data();
+  for (auto* several : {&vectors_, &numbers_})
+    for (Saved& saved : *several) saved.reset_data();
   statistics_.reset();
   bias_.reset();
   norm_bias_.reset();
@@ -196,9 +196,13 @@ variable_list TailBackward::by_reference(const Inputs& found, const at::Tensor& 
   own[norm_weight] = cut(found.tensors.norm_weight);
   own[norm_bias] = cut(found.tensors.norm_bias);
 
-  // The bias is in y already, though not in its history.
+  // The bias is in y already, though not in its history: it gets there by being added once more, and the sum is then
+  // overwritten with y. What is added to undo it, bias - bias, would be NaN of an infinite one.
   at::Tensor y = own[linear];
-  if (own[bias].defined()) y = y + (own[bias] - own[bias].detach());
+  if (own[bias].defined()) {
+    y = y + own[bias];
+    y.detach().copy_(found.y.detach());
+  }
 
   const NormArguments& norm = tail_.norm;
   std::vector<std::vector<c10::IValue>> values(chain_->steps.size());

@@ -31,11 +31,11 @@ class TailBackward final : public torch::autograd::Node {
     TailTensors tensors;
   };
   Inputs unpack();  // raises eager's own error where one was written to since
-  bool are_as_saved(const Inputs& inputs) const;
+  bool are_as_saved(const Inputs& found) const;
   // Behind the last norm nothing is left whose derivative would need its result.
   bool reads_norm_bias() const { return !chain_->steps.back().is_norm(); }
-  torch::autograd::variable_list by_kernel(const Inputs& inputs, const at::Tensor& of_out);
-  torch::autograd::variable_list by_reference(const Inputs& inputs, const at::Tensor& of_out);
+  torch::autograd::variable_list by_kernel(const Inputs& found, const at::Tensor& of_out);
+  torch::autograd::variable_list by_reference(const Inputs& found, const at::Tensor& of_out);
 
   const Chain* chain_ = nullptr;
   DevicePaths* paths_ = nullptr;

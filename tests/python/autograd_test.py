@@ -264,6 +264,27 @@ class AutogradTest(Checks):
             other_way = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t.t().contiguous().t() if t.dim() == 2 else t)
             self.assert_same(run(op, other_way), run(op.eager, contextlib.nullcontext()), f"{op}", strides=False)
 
+    def test_an_infinite_bias_of_a_gradient_of_the_gradient(self):
+        """The bias is brought into y's history once more; what that adds to y must be nothing even where the bias is infinite."""
+        for op, value in itertools.product(CHAINS, (math.inf, -math.inf)):
+            arguments = small(op, training=False) if op.batch_norm else small(op)
+            arguments["bias"][1] = value
+            found = []
+            for call in (op, op.eager):
+                leaves = {n: arguments[n].clone().requires_grad_() for n in op.tensors(arguments)}
+                out = call({**copied(arguments), **leaves})
+                first = torch.autograd.grad(out, list(leaves.values()), torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape),
+                                            create_graph=True)
+                again = torch.autograd.grad(sum((g * g).sum() for g in first), list(leaves.values()), allow_unused=True)
+                found.append(dict(zip([*leaves, *(f"{n}, again" for n in leaves)], [*first, *again])))
+            mine, theirs = found
+            for name, truth in theirs.items():
+                self.assertEqual(mine[name] is None, truth is None, f"{op}: gradient of {name}")
+                if truth is not None:
+                    there = truth.isfinite()
+                    self.assert_same(mine[name][there], truth[there], f"{op}, {value}: gradient of {name}")
+            self.assertTrue(theirs["bias"][-1].isfinite(), op)  # or nothing was compared
+
     def test_a_third_derivative_is_right_or_refused(self):
         for op in CHAINS:
             found = []

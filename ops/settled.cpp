@@ -79,7 +79,7 @@ class Store {
 
   bool has(const at::Tensor& weight) {
     const std::lock_guard lock(mutex_);
-    return all_.count(weight.unsafeGetTensorImpl()) > 0;
+    return all_.contains(weight.unsafeGetTensorImpl());
   }
 
   std::int64_t bytes() {

@@ -112,8 +112,8 @@ std::string with_each_weight(const c10::IValue& value, const char* op, Do with) 
     with(weight);
     ++weights;
   });
-  return std::string("{\"tailor\": \"") + version() + "\", \"weights\": " + std::to_string(weights) +
-         ", \"kept_bytes\": " + std::to_string(kept_bytes()) + "}";
+  return std::string(R"({"tailor": ")") + version() + R"(", "weights": )" + std::to_string(weights) +
+         R"(, "kept_bytes": )" + std::to_string(kept_bytes()) + "}";
 }
 
 const bool installed = [] {

@@ -243,8 +243,8 @@ std::string draw(const torch::jit::Module& before, const torch::jit::Module* aft
     width += one.size.width + between;
   }
   width += margin - between;
-  return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + number(width) + "\" height=\"" + number(height) +
-         "\" viewBox=\"0 0 " + number(width) + " " + number(height) + "\">\n" + style +
+  return R"(<svg xmlns="http://www.w3.org/2000/svg" width=")" + number(width) + R"(" height=")" + number(height) +
+         R"(" viewBox="0 0 )" + number(width) + " " + number(height) + "\">\n" + style +
          "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n" + body + "</svg>\n";
 }
 

@@ -106,7 +106,7 @@ bool in_text(const Node* node) {
 std::string author_name(const Value* value) {
   if (!value->hasDebugName()) return "";
   const auto name = value->debugNameBase();
-  return name.find_first_not_of("0123456789") == name.npos ? "" : name;
+  return name.find_first_not_of("0123456789") == std::string::npos ? "" : name;
 }
 
 std::string constant(const c10::IValue& value) {

@@ -77,7 +77,7 @@ void require_memory(const std::string& text, const InputText& input, int64_t ele
 InputText parse_input(const std::string& text) {
   const std::string_view view = text;
   const auto open = view.find('[');
-  if (open == view.npos) refuse(text, "there is no [");
+  if (open == std::string_view::npos) refuse(text, "there is no [");
   if (!view.ends_with(']')) refuse(text, "it does not end with ]");
   InputText input{parse_dtype(text, view.substr(0, open)), {}};
   std::string_view rest = view.substr(open + 1, view.size() - open - 2);
@@ -90,7 +90,7 @@ InputText parse_input(const std::string& text) {
     if (__builtin_mul_overflow(elements, input.sizes.back(), &elements) ||
         elements > std::numeric_limits<int64_t>::max() / 8)
       refuse(text, "it has more elements than a tensor can have");
-    if (comma == rest.npos) break;
+    if (comma == std::string_view::npos) break;
     rest.remove_prefix(comma + 1);
   }
   require_memory(text, input, elements);
@@ -137,7 +137,7 @@ std::string last_line(const std::string& what) {
   std::string_view text = std::string_view(what).substr(0, what.find("\nException raised from"));
   while (text.ends_with('\n') || text.ends_with(' ')) text.remove_suffix(1);
   const auto newline = text.rfind('\n');
-  return std::string(newline == text.npos ? text : text.substr(newline + 1));
+  return std::string(newline == std::string_view::npos ? text : text.substr(newline + 1));
 }
 
 }  // namespace tailor::tool

@@ -54,7 +54,7 @@ void read_origins(const torch::jit::Block* block) {
 
 void read_origins(const torch::jit::Module& module) {
   for (torch::jit::Function* function : module._ivalue()->compilation_unit()->get_functions()) {
-    if (const auto graph = torch::jit::tryToGraphFunction(*function)) read_origins(graph->graph()->block());
+    if (auto* const graph = torch::jit::tryToGraphFunction(*function)) read_origins(graph->graph()->block());
   }
 }
 

@@ -222,7 +222,7 @@ class Machine {
     const std::string key(text(element(tuple, 2, Kind::text, "a record")));
     const std::string_view device = text(element(tuple, 3, Kind::text, "a device"));
     const std::int64_t count = element(tuple, 4, Kind::number, "a count").number;
-    const auto dtype = std::find_if(dtypes.begin(), dtypes.end(), [&](const Dtype& each) {
+    const auto* const dtype = std::find_if(dtypes.begin(), dtypes.end(), [&](const Dtype& each) {
       constexpr std::string_view before = "torch\n", after = "Storage\n";
       return type.starts_with(before) && type.ends_with(after) &&
              type.size() == before.size() + each.name.size() + after.size() &&

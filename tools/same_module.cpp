@@ -73,7 +73,7 @@ void collect(const torch::jit::Block* block, std::vector<std::string>& operators
 // more but was inlined.
 std::vector<std::string> operators_of(torch::jit::Function& function) {
   std::vector<std::string> operators;
-  if (const auto body = torch::jit::tryToGraphFunction(function)) {
+  if (auto* const body = torch::jit::tryToGraphFunction(function)) {
     const auto graph = body->graph()->copy();
     torch::jit::EliminateDeadCode(graph);
     collect(graph->block(), operators);

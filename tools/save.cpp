@@ -23,7 +23,7 @@ void write(const torch::jit::Module& module, const torch::jit::ExtraFilesMap& ex
     return size;
   };
   torch::jit::ExportModule(module, sink, extra_files);
-  if (failed) throw *failed;
+  if (failed) throw Failure(*failed);
 }
 
 }  // namespace

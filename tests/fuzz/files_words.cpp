@@ -132,12 +132,15 @@ std::string nest(Random& random) {
   std::string text;
   switch (random.below(3)) {
     case 0:
-      return std::string(depth, '(');
+      text.append(depth, '(');
+      break;
     case 1:
-      return std::string(depth, ']') + std::string(depth, 'a');
+      text.append(depth, ']').append(depth, 'a');
+      break;
     default:
-      return "N" + std::string(depth, '\x85');  // a tuple of a tuple of a tuple
+      text.append("N").append(depth, '\x85');  // a tuple of a tuple of a tuple
   }
+  return text;
 }
 
 // Names, numbers and single signs.

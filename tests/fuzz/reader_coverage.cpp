@@ -17,6 +17,8 @@ void compared(std::uint64_t a, std::uint64_t b, int size) {
 
 using tailor::fuzz::compared;
 
+// The names are those that the compiler calls.
+// NOLINTBEGIN(bugprone-reserved-identifier)
 extern "C" {
 
 void __sanitizer_cov_trace_pc() {
@@ -42,3 +44,4 @@ void __sanitizer_cov_trace_switch(std::uint64_t value, const std::uint64_t* case
 }
 
 }  // extern "C"
+// NOLINTEND(bugprone-reserved-identifier)

@@ -19,11 +19,14 @@
 #include "reader_target.h"
 #include "tools/progress.h"
 
+// The names are those that the sanitizers call.
+// NOLINTBEGIN(bugprone-reserved-identifier)
 extern "C" const char* __asan_default_options() {
   return "detect_leaks=0:max_allocation_size_mb=512:allocator_may_return_null=0:quarantine_size_mb=16";
 }
 
 extern "C" const char* __ubsan_default_options() { return "abort_on_error=1:print_stacktrace=1"; }
+// NOLINTEND(bugprone-reserved-identifier)
 
 namespace {
 

@@ -75,9 +75,11 @@ const std::vector<std::string>& bodies() {
       "return self.swish((self.batch_norm(self.linear(x)) + self.one) / self.factor)",
       "return self.swish(self.swish(self.gn(self.linear(x))) * self.scale)",
       "y = self.linear(x); n = y.size(0); return self.batch_norm(y * self.scale) + float(n)",
-      "if x.size(0) > 6:\n    y = self.batch_norm(self.linear(x) * self.scale)\nelse:\n    z = self.linear2(x)\n    y "
-      "= "
-      "torch.sigmoid(z) * self.factor + z; return y",
+      R"(if x.size(0) > 6:
+    y = self.batch_norm(self.linear(x) * self.scale)
+else:
+    z = self.linear2(x)
+    y = torch.sigmoid(z) * self.factor + z; return y)",
   };
   return all;
 }

@@ -3,19 +3,23 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdarg>
 #include <cstring>
 #include <map>
 
 extern "C" {
-extern const char __executable_start, etext;  // from the linker
+// NOLINTBEGIN(bugprone-reserved-identifier): the names are the linker's
+extern const char __executable_start, etext;
+// NOLINTEND(bugprone-reserved-identifier)
 }
 
 namespace tailor::fuzz {
@@ -31,9 +35,8 @@ const char* struck = nullptr;
 bool is_ours(const void* caller) { return caller >= &__executable_start && caller < &etext; }
 
 bool may_be_interrupted(const char* call) {
-  for (const char* each : {"write", "read", "pread", "poll", "waitpid"})
-    if (std::strcmp(each, call) == 0) return true;
-  return false;
+  constexpr std::array<const char*, 5> some = {"write", "read", "pread", "poll", "waitpid"};
+  return std::ranges::any_of(some, [&](const char* each) { return std::strcmp(each, call) == 0; });
 }
 
 // Whether this call fails, with errno set. `size`, where there is one, may become smaller.
@@ -93,7 +96,8 @@ Struck disarm() {
 using tailor::fuzz::fails;
 using tailor::fuzz::next;
 
-// Found before the C library's, which does the work.
+// Found before the C library's, which does the work. In its headers the parameters have reserved names.
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name)
 #define TAILOR_CALLER __builtin_return_address(0)
 
 extern "C" {
@@ -188,3 +192,4 @@ pid_t fork() noexcept {
 }
 
 }  // extern "C"
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)

@@ -15,10 +15,10 @@ enum class Fault {
 };
 
 // Whether all calls count, or of those of one kind the first eight and every sixteenth.
-void take_every_call(bool every);
+void take_every_call(bool all);
 
 // The calls are counted from 0; the one with this number is struck.
-void strike(std::uint64_t number, Fault fault, int error);
+void strike(std::uint64_t number, Fault what, int error);
 
 struct Struck {
   bool happened = false;

@@ -34,8 +34,9 @@ TEST(HopperPlan, LeavesWhatWouldIdle) {
 }
 
 TEST(HopperPlan, ALastTileMakesARound) {
-  EXPECT_EQ(reason({132 * 128, 256, 8192}), "");
-  EXPECT_EQ(reason({132 * 128 + 1, 256, 8192}), few);
+  constexpr auto rows = std::int64_t{132} * 128;
+  EXPECT_EQ(reason({rows, 256, 8192}), "");
+  EXPECT_EQ(reason({rows + 1, 256, 8192}), few);
 }
 
 // A cluster has two tiles of rows, whether there are two or not.

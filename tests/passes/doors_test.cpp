@@ -1,8 +1,10 @@
 // The ways in: the hooks that torch calls for a compiled module or function, the ops, and the executor's pre-pass. Python
 // goes through the same doors in tests/python/doors_test.py.
+#include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/compilation_unit.h>
+#include <torch/csrc/jit/frontend/resolver.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/testing/hooks_for_testing.h>
 

@@ -1,6 +1,7 @@
 // The words in which the pass talks about graphs.
 #include "passes/graph.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // What is written in place is followed for the search, which the tests of the pass see, and then read as it was before.
 #include "passes/in_place.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "ir.h"

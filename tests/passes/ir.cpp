@@ -211,10 +211,10 @@ std::vector<Site> fuse_graph(const std::shared_ptr<Graph>& graph, const std::vec
   return sites;
 }
 
-std::string text(const std::shared_ptr<Graph>& original) {
-  const auto graph = original->copy();
-  make_plain(graph);
-  const std::string all = torch::jit::Canonicalize(graph, /*keep_unique_names=*/false)->toString();
+std::string text(const std::shared_ptr<Graph>& graph) {
+  const auto plain = graph->copy();
+  make_plain(plain);
+  const std::string all = torch::jit::Canonicalize(plain, /*keep_unique_names=*/false)->toString();
   return std::regex_replace(all, std::regex(" # [^\n]*"), "");  // source lines, which toString(false) leaves in blocks
 }
 

@@ -1,6 +1,7 @@
 // The pass over modules: which methods are sites, which graphs change, and what runs afterwards.
 #include "passes/modules.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "ir.h"

@@ -2,6 +2,7 @@
 // lines its ops carry.
 #include "passes/pass.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 

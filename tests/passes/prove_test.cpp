@@ -2,6 +2,7 @@
 // not, with eager's values, errors and state.
 #include "passes/prove.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <functional>

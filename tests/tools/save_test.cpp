@@ -25,7 +25,9 @@ std::vector<std::string> calls;      // those to fsync and rename, with what was
 std::vector<int> signals_at_rename;  // that arrive after one
 }  // namespace
 
-// Found before the C library's, whose only effect that a test could see is what is left after a power cut.
+// Found before the C library's, whose only effect that a test could see is what is left after a power cut. In
+// its headers the parameters have reserved names.
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name)
 extern "C" int fsync(int descriptor) {
   struct stat status {};
   fstat(descriptor, &status);
@@ -39,6 +41,7 @@ extern "C" int rename(const char* from, const char* to) noexcept {
   for (const int each : signals_at_rename) raise(each);
   return result;
 }
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)
 
 namespace tailor::tool {
 namespace {
@@ -73,7 +76,7 @@ std::string as_user(uid_t user, const std::vector<gid_t>& groups, const std::fun
   const ssize_t size = read(ends[0], said, sizeof said);
   close(ends[0]);
   waitpid(child, nullptr, 0);
-  return std::string(said, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  return {said, static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
 }
 
 void write_text(const std::string& path, const std::string& text) {

@@ -23,7 +23,7 @@ namespace {
 
 using torch::jit::Module;
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // batch_norm(linear(x, weight, bias) * scale), random statistics.
 Module scaled(at::ScalarType dtype = at::kFloat) {

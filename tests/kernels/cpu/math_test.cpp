@@ -85,7 +85,7 @@ std::vector<F> special() {
                         -std::numeric_limits<F>::max(),
                         std::numeric_limits<F>::min(),
                         std::numeric_limits<F>::denorm_min()};
-  for (F v = -720; v < 720; v += F(0.37)) values.push_back(v);
+  for (int hundredths = -72000; hundredths < 72000; hundredths += 37) values.push_back(F(hundredths) / 100);
   values.resize((values.size() + 15) / 16 * 16, F(-100));
   return values;
 }
@@ -112,7 +112,7 @@ TEST_P(Math, Double) {
 
 TEST_P(Math, QuickIsRightToSeventeenBits) {
   std::vector<float> values;
-  for (float v = -80; v < 80; v += 0.001f) values.push_back(v);
+  for (int i = -80000; i < 80000; ++i) values.push_back(static_cast<float>(i) / 1000);
   values.resize(values.size() / 16 * 16);
   std::vector<float> sigmoids(values.size());
   std::vector<float> swishes(values.size());

@@ -1,0 +1,48 @@
+"""The program that prints what the kernels for Hopper would do with a problem. What they decide, ops_test asks."""
+import pathlib
+import subprocess
+import unittest
+
+from checks import library, main
+
+PROGRAM = pathlib.Path(library()).with_name("hopper_plan")
+
+
+def run(*words):
+    return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, check=False)
+
+
+class HopperPlanTest(unittest.TestCase):
+    def verdicts(self, *words):
+        done = run(*words)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), words)
+        return dict(line.split(": ", 1) for line in done.stdout.splitlines() if not line.startswith(" "))
+
+    def test_the_first_that_takes_it_gets_it(self):
+        self.assertEqual(self.verdicts(16384, 4096, 4096), {"hopper": "takes it"})
+        self.assertEqual(self.verdicts(128, 8192, 8192, "--dtype", "float32", "--settled")["bf16x6"], "takes it")
+        found = self.verdicts(300, 2048, 16384, "--dtype", "float32")
+        self.assertEqual(list(found), ["bf16x6", "fp16x3"])
+        self.assertEqual(list(found.values()).count("takes it"), 1, found)
+
+    def test_what_none_takes_goes_the_other_way(self):
+        found = self.verdicts(1024, 4096, 4096, "--group-width", 128)
+        self.assertEqual(found, {"hopper": "its groups are not 16, 32 or 64 columns wide", "cuda": "torch's linear, and a kernel for the tail"})
+
+    def test_a_gpu_of_fewer_processors_takes_longer(self):
+        def time(*words):
+            return int(run(16384, 4096, 4096, *words).stdout.split(" us;")[0].split()[-1])
+        self.assertGreater(time("--processors", 60), 2 * time())
+
+    def test_wrong_words(self):
+        for words, says in (((1, 2), "three sizes"), ((1, 2, "x"), "'x' is no number"), ((1, 2, 3, "--dtype"), "wants a value"),
+                            ((1, 2, 3, "--dtype", "int8"), "there is no dtype int8"), ((1, 2, 3, "--fast"), "no option --fast"),
+                            ((1, 2, 3, "--processors", 0), "a GPU has processors")):
+            done = run(*words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), words)
+            self.assertRegex(done.stderr, f"^hopper_plan: .*{says}; --help says more\n$")
+        self.assertIn("TAILOR_HOPPER", run("--help").stdout)
+
+
+if __name__ == "__main__":
+    main()

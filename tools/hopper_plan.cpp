@@ -1,0 +1,126 @@
+// Prints what the kernels for Hopper would do with one problem, and why: kernels/hopper/plan.h, by hand. It needs no GPU.
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/hopper/few_rows_plan.h"
+
+namespace {
+
+using namespace tailor::hopper;
+
+constexpr const char* help =
+    R"(hopper_plan ROWS INNER COLUMNS [options]: which kernel a linear and its tail get on a Hopper GPU, and why
+
+  --dtype NAME       bfloat16, float16, tf32 (float32 that may be rounded), float32; bfloat16
+  --group-width N    a group norm's columns a group; without it there is no group norm
+  --settled          the weight is settled: what is made of it is kept
+  --processors N     of the GPU; 132
+
+The kernels are asked in this order, and the first that takes a call gets it; a call that none takes gets torch's linear and a
+kernel for its tail. Times are the plan's estimates in microseconds, made to be compared with each other. The plan takes it that
+rows lie one after another, aligned, and heeds TAILOR_HOPPER.
+)";
+
+struct Question {
+  Shape shape;
+  std::string dtype = "bfloat16";
+  bool is_float32() const { return dtype == "float32"; }
+};
+
+[[noreturn]] void wrong(const std::string& why) {
+  std::fprintf(stderr, "hopper_plan: %s; --help says more\n", why.c_str());
+  std::exit(2);
+}
+
+std::int64_t number(std::string_view text) {
+  char* end = nullptr;
+  const std::string copy(text);
+  const long long value = std::strtoll(copy.c_str(), &end, 10);
+  if (copy.empty() || *end != 0 || value < 0) wrong("'" + copy + "' is no number");
+  return value;
+}
+
+Question read(const std::vector<std::string_view>& words) {
+  Question question;
+  question.shape.processors = 132;
+  std::vector<std::int64_t> sizes;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string_view word = words[i];
+    const auto value = [&] {
+      if (++i == words.size()) wrong(std::string(word) + " wants a value");
+      return words[i];
+    };
+    if (word == "--dtype")
+      question.dtype = value();
+    else if (word == "--group-width")
+      question.shape.group_width = number(value());
+    else if (word == "--processors")
+      question.shape.processors = static_cast<int>(number(value()));
+    else if (word == "--settled")
+      question.shape.weight_is_settled = true;
+    else if (word.substr(0, 2) == "--")
+      wrong("there is no option " + std::string(word));
+    else
+      sizes.push_back(number(word));
+  }
+  if (sizes.size() != 3) wrong("it takes three sizes");
+  if (question.shape.processors < 1) wrong("a GPU has processors");
+  const std::string& dtype = question.dtype;
+  if (dtype != "bfloat16" && dtype != "float16" && dtype != "tf32" && dtype != "float32")
+    wrong("there is no dtype " + dtype);
+  question.shape.rows = sizes[0];
+  question.shape.inner = sizes[1];
+  question.shape.columns = sizes[2];
+  question.shape.element_bytes = dtype == "bfloat16" || dtype == "float16" ? 2 : 4;
+  return question;
+}
+
+// What a kernel would do, and whether it takes the problem.
+struct Answer {
+  const char* path;
+  const char* refused;  // null: it takes it
+  double time, apart;
+  std::string how;
+};
+
+std::string tiles_of(const Shape& shape) {
+  return "tiles of 128 x 256, two at a time, in " + std::to_string(static_cast<long long>(rounds_of(shape))) +
+         " rounds";
+}
+
+std::vector<Answer> answers(const Question& question) {
+  const Shape& shape = question.shape;
+  const Matrix weight{nullptr, shape.columns, shape.inner, shape.inner, shape.element_bytes};
+  if (!question.is_float32()) {
+    const char* why = refuses_matrix(weight);
+    const Estimate time = estimate(shape);
+    return {{"hopper", why != nullptr ? why : refuses(shape, wanted()), time.whole, time.apart, tiles_of(shape)}};
+  }
+  const FewRowsPlan few = plan_few_rows(shape);
+  const Estimate halves = estimate_of_halves(shape);
+  return {{"bf16x6", refuses_few_rows(shape, weight, wanted()), few.time, few_rows_apart(shape),
+           "tiles of 128 columns x " + std::to_string(few.tile_rows) + " rows, the sums in " +
+               std::to_string(few.parts) + " parts"},
+          {"fp16x3", refuses_halves(shape, wanted()), halves.whole, halves.apart, tiles_of(shape)}};
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const std::vector<std::string_view> all(words + 1, words + count);
+  for (const std::string_view word : all)
+    if (word == "--help" || word == "-h") return std::fputs(help, stdout) < 0;
+  const Question question = read(all);
+  bool is_taken = false;
+  for (const Answer& answer : answers(question)) {
+    const char* verdict = answer.refused != nullptr ? answer.refused : is_taken ? "another has it already" : "takes it";
+    std::printf("%s: %s\n    %s: %.0f us; torch's linear and a tail apart: %.0f us\n", answer.path, verdict,
+                answer.how.c_str(), answer.time, answer.apart);
+    is_taken = is_taken || answer.refused == nullptr;
+  }
+  if (!is_taken) std::printf("cuda: torch's linear, and a kernel for the tail\n");
+  return 0;
+}

@@ -1,4 +1,4 @@
-"""Several faults at a time: each is planted by a child of its own, which sees the workshop through an overlay of its own, at
+"""Several faults at a time: each is planted by a child of its own, which sees the workshop through overlays of its own, at
 the workshop's place. What it writes, nobody else sees, and it is gone with the child: nothing need be taken back."""
 import ctypes
 import multiprocessing
@@ -18,36 +18,38 @@ class Unmountable(Exception):
 def mount(*words):
     done = subprocess.run(["mount", *map(str, words)], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Unmountable(f"no overlay can be mounted here, leave out --at-once: {done.stderr.strip() or done.stdout.strip()}")
+        raise Unmountable(f"no overlay can be mounted here, leave out --at-once and --build: {done.stderr.strip() or done.stdout.strip()}")
 
 
-def enter_overlay(folder, changes):
-    """From here on this process sees what it writes to the folder, and others do not."""
+def enter_overlays(places, changes):
+    """From here on this process sees what it writes to these folders, and others do not."""
     user, group = os.getuid(), os.getgid()
     if ctypes.CDLL(None, use_errno=True).unshare(NEW_NAMESPACE | (NEW_USER if user else 0)):
-        raise Unmountable(f"no overlay can be mounted here, leave out --at-once: unshare: {os.strerror(ctypes.get_errno())}")
+        raise Unmountable(f"no overlay can be mounted here, leave out --at-once and --build: unshare: {os.strerror(ctypes.get_errno())}")
     if user:
         for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
             pathlib.Path("/proc/self", name).write_text(text)
     mount("--make-rprivate", "/")
-    (changes / "upper").mkdir()
-    (changes / "work").mkdir()
-    mount("-t", "overlay", "overlay", "-o", f"lowerdir={folder},upperdir={changes / 'upper'},workdir={changes / 'work'}", folder)
-    os.chdir(folder)
+    for number, place in enumerate(places):
+        upper, work = (changes / f"{name}{number}" for name in ("upper", "work"))
+        upper.mkdir()
+        work.mkdir()
+        mount("-t", "overlay", "overlay", "-o", f"lowerdir={place},upperdir={upper},workdir={work}", place)
+    os.chdir(places[0])
 
 
 def make_one(task):
     """In a child that does nothing else."""
     index, changes = task
-    call, faults, folder = inherited
-    enter_overlay(folder, changes)
+    call, faults, places = inherited
+    enter_overlays(places, changes)
     return index, call(faults[index])
 
 
-def each_apart(call, faults, folder, at_once):
+def each_apart(call, faults, places, at_once):
     """Pairs of a fault and what `call` made of it, as they come."""
     global inherited  # by the children, which are forked
-    inherited = call, faults, folder
+    inherited = call, faults, places
     with tempfile.TemporaryDirectory() as changes:
         tasks = [(index, pathlib.Path(changes, str(index))) for index in range(len(faults))]
         for _, place in tasks:

@@ -202,12 +202,15 @@ class Program:
 
 
 class Suite:
-    def __init__(self, workshop):
+    def __init__(self, workshop, patterns=None):
+        """Of the programs that these patterns name, or all."""
         listed = subprocess.run(["ctest", "--test-dir", workshop.build, "--show-only=json-v1"], capture_output=True, text=True, check=True).stdout
         folder = workshop.folder / "output"
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # most of them import torch
-            programs = pool.map(lambda entry: Program(entry, folder), json.loads(listed)["tests"])
+            programs = pool.map(lambda entry: Program(entry, folder),
+                                [entry for entry in json.loads(listed)["tests"]
+                                 if patterns is None or any((pattern + "/").startswith(entry["name"] + "/") for pattern in patterns)])
         self.programs = {program.name: program for program in programs}
         self.tests = [f"{name}/{function}" for name, program in self.programs.items() for function in program.functions]
         self.seconds, self.skipped = {}, set()
@@ -223,6 +226,12 @@ class Suite:
 
     def of(self, fault):
         return self.matching(fault.tests + (fault.gpu_tests if has_gpu() else []), fault.name)
+
+    def targets(self, tests, workshop):
+        """What has to be built before these tests can run: what all Python tests load or start, and programs."""
+        commands = {pathlib.Path(self.programs[t.rpartition("/")[0]].command[0]) for t in tests}
+        return ["libtailor.so", "tailor", "hopper_plan",
+                *(str(path.relative_to(workshop.build)) for path in commands if path.is_relative_to(workshop.build / "tests"))]
 
     def run(self, tests, limit=None):
         """How each of these tests failed that did."""

@@ -21,6 +21,7 @@ class Workshop:
     def __init__(self, folder, options):
         self.folder, self.options = folder, options
         self.source, self.build, self.kept, self.mark = (folder / n for n in ("source", "build", "kept", "planted"))
+        self.places = [folder]  # which an overlay has to cover
 
     def bring_up_to_date(self):
         """Copies what differs, so that what does not need not be built again."""
@@ -51,9 +52,9 @@ class Workshop:
         if subprocess.run(command, check=False).returncode:
             raise Wrong("the copy cannot be configured")
 
-    def ninja(self, quiet=True):
+    def ninja(self, quiet=True, targets=()):
         """What the compiler said, or nothing if it could be built."""
-        done = subprocess.run(["ninja", "-C", self.build, f"-j{self.options.jobs}"], text=True, check=False,
+        done = subprocess.run(["ninja", "-C", self.build, f"-j{self.options.jobs}", *targets], text=True, check=False,
                               stdout=subprocess.PIPE if quiet else None, stderr=subprocess.STDOUT if quiet else None)
         return (done.stdout or "ninja failed") if done.returncode else ""
 
@@ -119,3 +120,22 @@ class Workshop:
                 if path.exists() and path not in found:
                     found.add(path)
                     self.add_imports(path, found)
+
+
+class FinishedBuild(Workshop):
+    """This checkout and a build of it, instead of a copy: faults go into overlays only."""
+
+    def __init__(self, build, options):
+        super().__init__(build / "faults", options)
+        self.source, self.build = ROOT, build
+        self.places = [ROOT] if build.is_relative_to(ROOT) else [ROOT, build]
+
+    def bring_up_to_date(self):
+        if not (self.build / "build.ninja").exists():
+            raise Wrong(f"no build in {self.build}: run cmake --workflow --preset test")
+
+    def configure(self):
+        pass
+
+    def keep(self):
+        pass

@@ -133,11 +133,12 @@ class CudaTest(Referee, Gradients):
         for dtype in (torch.float64, torch.float32):
             arguments = sized(op, 40, 16, dtype=dtype, training=False)
             arguments["bias"][3] = torch.inf
-            arguments["norm_weight"].requires_grad_()
+            for name in ("bias", "norm_weight"):  # of the tail's operands alone the reference makes it
+                arguments[name].requires_grad_()
 
             def gradient(call):
                 given = copied(arguments)
-                return torch.autograd.grad(call(given).sum(), given["norm_weight"])[0]
+                return torch.autograd.grad(call(given).sum(), [given["bias"], given["norm_weight"]])[1]
 
             mine = self.assert_calls(op.stem, lambda: gradient(op), f"{dtype}", "cuda_backward")
             self.assertTrue(mine[3].isinf(), f"{dtype}: {mine[3]}")

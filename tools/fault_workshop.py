@@ -126,7 +126,7 @@ class FinishedBuild(Workshop):
     """This checkout and a build of it, instead of a copy: faults go into overlays only."""
 
     def __init__(self, build, options):
-        super().__init__(build / "faults", options)
+        super().__init__(build / "faults-in-place", options)
         self.source, self.build = ROOT, build
         self.places = [ROOT] if build.is_relative_to(ROOT) else [ROOT, build]
 

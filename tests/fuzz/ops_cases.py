@@ -119,8 +119,12 @@ class Case(Short):
             value = None if spec is None else spec.make(self.seed * 16 + place, self.where(op, name))
             values[name] = value.requires_grad_() if name in self.leaves else value
         for a, b in self.same:
-            values[a] = values[b]
+            if values[a] is not None and values[b] is not None:  # either may have been left out after they were drawn
+                values[a] = values[b]
         return values
+
+    def autocast_dtype(self):
+        return torch.bfloat16 if self.seed % 2 else torch.float16
 
     def where(self, op, name):
         # Traces hold numbers on the CPU, whatever the device of the rest.
@@ -229,35 +233,80 @@ def disturb(r, case, columns, width):
 
 def spare_eager(case):
     """Leaves out what eager itself has no one answer to."""
-    def tame(names, instead):
-        names = [*names, *(b for a, b in case.same if a in names)]
-        for spec in (case.tensors.get(name) for name in names):
-            if spec:
-                spec.content = instead.get(spec.content, spec.content)
+    tensors, others = case.tensors, case.others
+    batch_norm, group_norm = "running_mean" in tensors, "num_groups" in others
 
-    dtypes = {t.dtype for t in case.tensors.values() if t}
-    if case.others.get("divisor") in (0, 1e-300) and dtypes & {torch.bfloat16, torch.float16}:
-        case.others["divisor"] = 0.5  # the sign of what rounds to nothing decides between infinite and NaN
+    def specs(*names):
+        """Those of these arguments that are there, each also as the other argument that it is."""
+        names = [*names, *(b for a, b in case.same if a in names)]
+        return [tensors[name] for name in names if tensors.get(name)]
+
+    def tame(names, instead):
+        for spec in specs(*names):
+            spec.content = instead.get(spec.content, spec.content)
+
+    dtypes = {t.dtype for t in tensors.values() if t}
+    if others.get("divisor") in (0, 1e-300) and dtypes & {torch.bfloat16, torch.float16}:
+        others["divisor"] = 0.5  # the sign of what rounds to nothing decides between infinite and NaN
     if torch.float64 in dtypes:  # it is the referee of the others, and has none of its own
-        tame(case.tensors, {"huge": "normal", "special": "normal", "far": "normal"})
+        tame(tensors, {"huge": "normal", "special": "normal", "far": "normal"})
     if case.mode == "grad":
         tame(["divisor"], {"subnormal": "normal"})  # at infinity a derivative is chance
-    if "eps" not in case.others:
+        # The linear's gradients are sums, and torch adds up in an order that depends on how the matrices lie in memory.
+        tame(["input", "weight"], {"huge": "large", "special": "odd"})
+    if not batch_norm and not group_norm:
         return
     before_norm = ["bias", "addend", "running_mean"]
-    if case.others.get("training"):
+    if others.get("training"):
         before_norm += ["input", "weight", "scale"]  # eager on the CPU makes these statistics in float64
-    if case.others.get("num_groups") == (case.tensors["weight"].shape[0] if case.tensors["weight"] else None):
-        tame(["scale", "norm_weight"], {"inf": "normal", "special": "normal"})  # a group of one is its own mean, but for eager's rounding
+    if group_norm:
+        spare_group_norm(case, specs, tame)
     tame(before_norm, {"huge": "far", "special": "inf"})  # a mean of 1e38 leaves nothing of the rest but chance, in float64 too
     if case.mode == "grad" or dtypes & {torch.bfloat16, torch.float16}:
-        tame(case.tensors, {"huge": "large", "special": "odd"})  # what overflows first is a matter of one rounding
-    if "num_groups" in case.others and case.mode == "grad" and case.tensors["norm_weight"] is None:
-        case.tensors["norm_bias"] = None  # torch 2.11 on the CPU: "tensor does not have a device", where a bias alone wants a gradient
-    if "running_mean" in case.tensors and case.mode == "grad":
-        for name in ("norm_weight", "norm_bias", "running_mean", "running_var"):
-            if case.tensors[name]:  # torch 2.11's backward on the CPU reads them, and beyond, as if they were contiguous
-                case.tensors[name].layout = "contiguous"
+        tame(tensors, {"huge": "large", "special": "odd"})  # what overflows first is a matter of one rounding
+    if batch_norm:
+        spare_batch_norm(case, specs, tame)
+
+
+def spare_group_norm(case, specs, tame):
+    tensors, others = case.tensors, case.others
+    if tensors["weight"].shape[:1] == (others["num_groups"],):
+        # A group of one is its own mean, and gives the norm's bias. But eager multiplies both by the weight before it subtracts,
+        # in float64 too, and what that loses is as large as the weight. CpuTest.test_a_group_of_one has what is right.
+        tame(["norm_weight"], dict.fromkeys(("inf", "special", "huge", "large"), "normal"))
+        tame(["scale"], {"inf": "normal", "special": "normal"})
+    if any(spec.content in ("huge", "large", "special") for spec in specs("input", "weight")):
+        # The variance overflows, though not in float64: an infinite factor makes NaN of both results, for reasons of their own.
+        tame(["scale"], {"inf": "normal", "special": "normal"})
+    if others["num_groups"] == 1 << 40 and any(0 in spec.shape for spec in specs(*tensors)):
+        others["num_groups"] = 1 << 10  # of no channels: eager makes a mean of each group, and has no memory for that
+    if case.mode == "grad" and tensors["norm_weight"] is None:
+        tensors["norm_bias"] = None  # torch 2.11 on the CPU: "tensor does not have a device", where a bias alone wants a gradient
+
+
+def spare_batch_norm(case, specs, tame):
+    if case.mode == "grad":
+        for spec in specs("norm_weight", "norm_bias", "running_mean", "running_var"):
+            spec.layout = "contiguous"  # torch 2.11's backward on the CPU reads them, and beyond, as if they were so
+    if case.device != "cuda":
+        return
+    tame(["norm_weight"], {"huge": "large", "special": "inf"})  # times 1 / deviation, as the kernels have it, it overflows earlier
+    statistics = specs("running_mean", "running_var")
+    dtype = dtype_at_norm(case)
+    if case.others.get("training") and {s.dtype for s in statistics} - {dtype}:
+        # torch 2.11 on CUDA reads one as if it were of the other's dtype, or past what it has kept, and gives another result each
+        # time. Statistics in float32 of 16-bit numbers are what people have.
+        kept = dtype.itemsize == 2 and {s.dtype for s in statistics} == {torch.float32}
+        for spec in statistics:
+            spec.dtype = torch.float32 if kept else dtype
+
+
+def dtype_at_norm(case):
+    """Of what a batch norm reads."""
+    dtype, scale = case.tensors["input"].dtype, case.tensors.get("scale")
+    if case.mode == "autocast" and dtype != torch.float64:
+        dtype = case.autocast_dtype()
+    return torch.promote_types(dtype, scale.dtype) if scale and scale.shape else dtype
 
 
 def differentiate(r, op, case):

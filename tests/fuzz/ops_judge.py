@@ -46,7 +46,7 @@ def mode_of(case):
     if case.mode == "autocast":
         stack = contextlib.ExitStack()
         stack.enter_context(torch.no_grad())
-        stack.enter_context(torch.autocast(case.device, torch.bfloat16 if case.seed % 2 else torch.float16))
+        stack.enter_context(torch.autocast(case.device, case.autocast_dtype()))
         return stack
     return {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}.get(case.mode, torch.enable_grad)()
 
@@ -65,8 +65,9 @@ def carry_out(case, call, wide=None):
     with torch.inference_mode(case.mode == "inference_mode" and case.seed % 2 == 1):
         arguments = case.build()
     if wide:
-        arguments = {n: v.detach().to(wide, copy=True).requires_grad_(n in case.leaves)
-                     if isinstance(v, torch.Tensor) and v.is_floating_point() else v for n, v in arguments.items()}
+        twins = {id(v): v.detach().to(wide, copy=True).requires_grad_(v.requires_grad) for v in arguments.values()
+                 if isinstance(v, torch.Tensor) and v.is_floating_point()}
+        arguments = {n: twins.get(id(v), v) for n, v in arguments.items()}  # one tensor as two arguments is one here too
     with mode_of(case):
         run = Run(arguments, Outcome(lambda: call(arguments)))
         out = run.outcome.value
@@ -165,6 +166,7 @@ class Judge(Checks):
             self.same_numbers(case, mine, theirs, None)
             return None
         referee = carry_out(case, op.eager, torch.float64)
+        self.assertIsNone(referee.outcome.error, f"the referee: {referee.outcome}")
         try:
             self.same_numbers(case, mine, theirs, referee)
         except AssertionError:
@@ -239,7 +241,7 @@ class Judge(Checks):
         if mine.is_meta or same_bits(mine, theirs):
             return
         if exact is None or not mine.is_floating_point():
-            (self.assert_same if mine.is_cuda else self.assert_bitwise)(mine, theirs, what)
+            (self.assert_same if mine.is_cuda else self.assert_bitwise)(mine.reshape(-1), theirs.reshape(-1), what)
             return
         absolute, relative = (loose * t for t in TOLERANCE[mine.dtype])
         if torch.allclose(mine, theirs, rtol=relative, atol=absolute, equal_nan=True):
@@ -252,6 +254,10 @@ class Judge(Checks):
         wild = theirs.isfinite() & ((theirs.double() - exact).abs() > 0.05 + 0.5 * exact.abs())
         found, eagers, right = (v.isfinite() if any_kind else kinds(v) for v in (mine, theirs, exact))
         sure = (eagers == right) & ~wild
+        if mine.is_cuda and (mine.dtype.itemsize == 2 or what.startswith("gradient")):
+            # The parts of a matrix product are added up in an order, and in 16 bits also in a dtype, that are cuBLAS's choice.
+            doubtful = (exact.abs() > most / 4) & (exact.abs() < most * 4) & ~mine.isnan() & ~theirs.isnan()
+            sure &= ~(doubtful & (mine.isinf() | theirs.isinf()))
         if not torch.equal(found[sure], eagers[sure]):
             self.fail(f"{what}: NaN or infinite where eager is not, or the reverse: {mine[sure]} and {theirs[sure]}"[:400])
         finite = sure & theirs.isfinite()

@@ -99,6 +99,23 @@ class CpuTest(Comparing):
             out = self.assert_calls(op.stem, lambda: op(arguments), f"{op}", path="cpu")
             self.assertLess((out.double() - exact).abs().max().item(), 1e-5, f"{op}: groups of {width} equal values")
 
+    def test_a_group_of_one(self):
+        """It is its own mean: the norm gives its bias, whatever its weight. Eager multiplies before it subtracts, and with a large
+        weight gives what that has lost; with none of it, what is right."""
+        for op, dtype in itertools.product([op for op in CHAINS if op.group_norm], cases.FLOATS):
+            arguments = self.sized(op, 9, 33, dtype=dtype, groups=33)
+            right = {**copied(arguments), "norm_weight": torch.zeros(33, dtype=dtype)}
+            arguments["norm_weight"] *= 1e4 if dtype == torch.float16 else 1e30
+            for some in (arguments, right):
+                for name in ("weight", "bias", "norm_bias", op.vector):
+                    some[name].requires_grad_()
+            out = self.assert_calls(op.stem, lambda: op(arguments), f"{op} {dtype}", path="cpu")
+            expected = op.eager(right)
+            self.assert_same(out, expected, f"{op} {dtype}")
+            leaves = [[some[name] for name in ("weight", "bias", "norm_bias", op.vector)] for some in (arguments, right)]
+            mine, theirs = (torch.autograd.grad(v.sum(), some) for v, some in zip((out, expected), leaves))
+            self.assert_same(mine, theirs, f"{op} {dtype}: gradients")
+
     def test_infinite_where_eager_is(self):
         """Eager multiplies before it subtracts: with an infinite weight, and where x - mean overflows, that shows."""
         for (op, training), dtype in itertools.product(self.each(CHAINS), cases.FLOATS):

@@ -48,8 +48,14 @@ const Module& part_of(const Class& type) {
 
 // `f = fork(self.part, x)` becomes `f = self.part(x)`, and `torch.wait(f)` `f`.
 std::string without_forks(const std::string& text) {
-  static const std::regex fork("fork\\(([^,]*), "), wait("torch\\.wait\\(([a-z0-9]*)\\)");
+  static const std::regex fork(R"(fork\(([^,]*), )"), wait(R"(torch\.wait\(([a-z0-9]*)\))");
   return std::regex_replace(std::regex_replace(text, fork, "$1("), wait, "$1");
+}
+
+// `self.s.data.mul_(0.9)` becomes `self.s.detach().mul_(0.9)`.
+std::string written_visibly(const std::string& text) {
+  static const std::regex data(R"(\.data\.)");
+  return std::regex_replace(text, data, ".detach().");
 }
 
 }  // namespace
@@ -84,7 +90,7 @@ at::Tensor random_values(std::uint64_t seed, const std::string& name, at::IntArr
   return result;
 }
 
-Compiled::Compiled(const Model& model, const Without& without, bool forks) : model_(model) {
+Compiled::Compiled(const Model& model, const Without& without, As as) : model_(model), as_(as) {
   for (const ClassPtr& type : model.classes) {
     Module module = declared(*type);
     for (const Child& child : type->children) {
@@ -92,7 +98,8 @@ Compiled::Compiled(const Model& model, const Without& without, bool forks) : mod
       module.type()->addAttribute(child.name, prototype.type());
     }
     Source source = source_of(*type, without);
-    if (!forks) source.text = without_forks(source.text);
+    if (!as.forks) source.text = without_forks(source.text);
+    if (as.visibly) source.text = written_visibly(source.text);
     forks_ = forks_ || source.text.find("fork(") != std::string::npos;
     test::define(module, source.text, type->file);
     prototypes_.emplace(type.get(), module);
@@ -113,7 +120,7 @@ Module Compiled::make(const Class& type, const std::string& path, Type held) con
     if (!is_tensor(a)) continue;
     if (!a.alias.empty()) {
       const at::Tensor original = object->getAttr(a.alias).toTensor();
-      object->setAttr(a.name, a.silent ? original.variable_data() : original.detach());
+      object->setAttr(a.name, a.silent && !as_.visibly ? original.variable_data() : original.detach());
       continue;
     }
     at::Tensor value = random_values(model_.seed + (model_.draw << 32), path + a.name, a.shape, a.values);

@@ -10,8 +10,14 @@ namespace tailor::fuzz {
 
 class Compiled {
  public:
-  // Without forks their methods are called at once: what is forked, torch's executor runs, and not as it is written.
-  Compiled(const Model& model, const Without& without, bool forks = true);
+  struct As {
+    bool forks =
+        true;  // else their methods are called at once: torch's executor runs what is forked, not as it is written
+    bool visibly =
+        false;  // all who share memory share a version counter: silent aliases, and what stands behind `.data`
+  };
+  Compiled(const Model& model, const Without& without, As as);
+  Compiled(const Model& model, const Without& without) : Compiled(model, without, As()) {}
 
   // A new instance with the model's values, rounded to its type and then held as `type`.
   torch::jit::Module instance(Type type) const;
@@ -27,6 +33,7 @@ class Compiled {
 
   const Model& model_;
   std::map<const Class*, torch::jit::Module> prototypes_;
+  As as_;
   bool forks_ = false;
   std::map<int, std::vector<std::string>> sites_;
 };

@@ -11,9 +11,13 @@ struct Done {
 
 struct Terms {
   bool gradients = true;  // else no call has any
-  // README.md, limits: where a write turns out to go to an operand, the gradient is that of the values used in forward.
-  bool refusals_may_go = false;       // of backward, and of a write that nobody reads
-  bool gradients_may_differ = false;  // where eager does not notice either
+  // A file is compiled, and torch then drops a write to what nobody reads any more, in graphs with calls inlined, and a
+  // refusal with it. Nor does a file know which tensors share a version counter.
+  bool from_file = false;
+  // This call has gone back through what was written to unseen by a version counter: eager's gradient is of old values and
+  // of new ones, as it has kept this or that.
+  bool gradients_may_differ = false;
+  bool zeros_for_none = false;  // a gradient of zeros is as good as none
   // torch's executor moves writes past what raises, when it gathers what has gradients: what a call that raises had written
   // before is then another thing than the graph says, and what it computes afterwards too.
   bool writes_may_move = false;

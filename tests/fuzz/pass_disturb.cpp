@@ -208,6 +208,8 @@ class Disturber {
           put(path + r_.text({".view(-1).mul_(0.9)", ".detach().mul_(0.9)", "[0] = 0.5"}));
         else
           put(path + r_.text({".view(-1).mul_(0.9)", ".detach().mul_(0.9)", "[0] = 0.5", ".data.mul_(0.9)"}));
+        // They may have been read all the same, in a loop's last round or by another chain.
+        if (here_.back().line.find(".data.") != std::string::npos) s_.model.silent_writes = true;
         break;
       case 3:
         put_under(r_.text({"if self.training:", "if x.size(0) > 2:", "for i in range(2):"}), path + ".add_(0.25)");
@@ -222,7 +224,6 @@ class Disturber {
       default:
         put(path + ".add_(0.5)");
     }
-    if (inside_) s_.model.writes_between = true;
     std::string what = was_read ? "an operand written to after it was read" : "an operand written to before it is read";
     if (through_view) what += ", through a view";
     note(of_write(was_read, target.computed || !is_attribute, through_view), what);
@@ -240,7 +241,6 @@ class Disturber {
     alias.shape = shape;
     alias.alias = of;
     alias.silent = r_.chance(0.3);
-    if (inside_) s_.model.writes_between = true;
     if (alias.silent) s_.model.silent_writes = true;
     put("self." + alias.name + r_.text({".add_(0.5)", ".mul_(0.9)", ".zero_()"}));
     note(noticed_, "an alias of an operand written to");

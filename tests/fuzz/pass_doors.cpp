@@ -59,7 +59,7 @@ Side through(Door door, const Compiled& compiled, const Model& model, Graphs& gr
     case Door::pass: {
       std::vector<Site> ignored;
       graphs = through_pass(graphs_of(module, model), ignored);
-      return Side(module, &graphs, model.type);
+      return {module, &graphs, model.type};
     }
     case Door::fuse:
       fuse(module);
@@ -67,22 +67,22 @@ Side through(Door door, const Compiled& compiled, const Model& model, Graphs& gr
     case Door::hook:
       emit(module);
       graphs = graphs_of(module, model);
-      return Side(module, &graphs, model.type);
+      return {module, &graphs, model.type};
     case Door::executor:
       break;
     case Door::file:
       fuse(module);
       module = saved_and_loaded(module);
       graphs = graphs_of(module, model);
-      return Side(module, &graphs, model.type);
+      return {module, &graphs, model.type};
     case Door::unfuse:
       fuse(module);
       unfuse(module);
       TORCH_CHECK(!needs_tailor(module), "unfuse has left an op of Tailor's behind");
       graphs = graphs_of(module, model);
-      return Side(module, &graphs, model.type);
+      return {module, &graphs, model.type};
   }
-  return Side(module, nullptr, model.type);
+  return {module, nullptr, model.type};
 }
 
 }  // namespace tailor::fuzz

@@ -25,11 +25,10 @@ bool is_refused(const Outcome& outcome) {
   return outcome.backward && outcome.error.find("modified by an inplace operation") != std::string::npos;
 }
 
-// Makes the calls on both sides, one after the other; what differs first. `knows`, if any, is a plain side that knows which
-// tensors share a version counter, where the two have forgotten it.
+// Makes the calls on both sides, one after the other; what differs first. `knows`, if any, is a plain side that sees every
+// write, where the two do not: what it refuses to go back through has no gradient to agree about.
 std::string follow(const Model& model, const Without& without, Side& plain, Side& fused, Side* exact, Side* knows,
                    Terms terms, Tally& tally) {
-  const bool gradients_may_differ = terms.gradients_may_differ;
   for (std::size_t i = 0; i < model.calls.size(); ++i) {
     Call call = model.calls[i];
     if (without.contains(call.number)) continue;
@@ -38,7 +37,7 @@ std::string follow(const Model& model, const Without& without, Side& plain, Side
     const Outcome wanted = plain.call(model, call);
     std::optional<Outcome> exactly;
     if (exact) exactly = exact->call(model, call);
-    terms.gradients_may_differ = gradients_may_differ || (knows && is_refused(knows->call(model, call)));
+    terms.gradients_may_differ = knows && is_refused(knows->call(model, call));
     automatic(before);
     const Outcome got = fused.call(model, call);
     ++tally.numbers["calls"];
@@ -76,7 +75,7 @@ class Judge {
     std::vector<Site> sites;
     const Graphs graphs = through_pass(plain_graphs_, sites);
     Side fused(compiled_.instance(), &graphs, model_.type);
-    Terms terms = terms_;
+    Terms terms;
     terms.writes_may_move = terms.forks = compiled_.forks();  // what is forked torch's executor runs
     const std::string text = compare(fused, terms);
     const std::string missed = note_chains(sites, !text.empty());
@@ -91,11 +90,19 @@ class Judge {
   std::string compare(Side plain, Side& fused, const Terms& terms) {
     return compare(std::move(plain), fused, terms, without_, tally_);
   }
-  std::string compare(Side plain, Side& fused, const Terms& terms, const Without& calls, Tally& tally,
-                      Side* knows = nullptr) {
-    if (model_.type == Type::float64) return follow(model_, calls, plain, fused, nullptr, knows, terms, tally);
-    Side exact(compiled_.instance(Type::float64), &plain_graphs_, Type::float64);
-    return follow(model_, calls, plain, fused, &exact, knows, terms, tally);
+  std::string compare(Side plain, Side& fused, const Terms& terms, const Without& calls, Tally& tally) {
+    std::optional<Side> knows = side_that_knows(terms), exact;
+    if (model_.type != Type::float64) exact.emplace(compiled_.instance(Type::float64), &plain_graphs_, Type::float64);
+    return follow(model_, calls, plain, fused, exact ? &*exact : nullptr, knows ? &*knows : nullptr, terms, tally);
+  }
+
+  std::optional<Side> side_that_knows(const Terms& terms) {
+    if (!model_.silent_writes && !terms.from_file) return std::nullopt;
+    if (!visible_) {
+      visible_.emplace(model_, without_, Compiled::As{.visibly = true});
+      visible_graphs_ = graphs_of(visible_->instance(), model_);
+    }
+    return Side(visible_->instance(), &visible_graphs_, model_.type);
   }
 
   // The pass is cheap to run and to compare; the other doors are for some models.
@@ -108,26 +115,20 @@ class Judge {
                       : draw < 0.20 ? Door::hook
                                     : Door::unfuse;
     ++tally_.numbers[std::string("door ") + to_string(door)];
-    Terms terms = terms_;
+    Terms terms;
     terms.gradients = door != Door::executor;
     terms.writes_may_move = is_by_executor(door);
     terms.forks = compiled_.forks();
-    // A file is compiled, and torch then drops a write to what nobody reads any more, in graphs with calls inlined.
-    terms.refusals_may_go = terms.refusals_may_go || door == Door::file;
+    terms.from_file = door == Door::file;
     Graphs graphs, loaded_graphs;
     std::optional<Side> plain;
-    // A file forgets which tensors share a version counter: both sides come from one. Where eager, if it knew, would refuse,
-    // there is no gradient to agree about.
-    std::optional<Side> knows;
-    if (door == Door::file) {
-      knows.emplace(compiled_.instance(), &plain_graphs_, model_.type);
+    if (door == Door::file) {  // both sides come from one
       const torch::jit::Module loaded = saved_and_loaded(compiled_.instance());
       loaded_graphs = graphs_of(loaded, model_);
       plain.emplace(loaded, &loaded_graphs, model_.type);
     }
     Side fused = through(door, compiled_, model_, graphs);
-    const std::string text =
-        plain ? compare(std::move(*plain), fused, terms, without_, tally_, &*knows) : compare(fused, terms);
+    const std::string text = plain ? compare(std::move(*plain), fused, terms, without_, tally_) : compare(fused, terms);
     if (text.empty()) return {};
     if (is_torchs(door, terms)) return {};
     return {Kind::wrong, std::string("door ") + to_string(door) + "," + text};
@@ -141,7 +142,7 @@ class Judge {
     const bool before = automatic(false);
     bool differs = false;
     if (compiled_.forks()) {
-      const Compiled direct(model_, without_, /*forks=*/false);
+      const Compiled direct(model_, without_, Compiled::As{.forks = false});
       const Graphs graphs = graphs_of(direct.instance(), model_);
       Side side(direct.instance(), &graphs, model_.type);
       differs = differs_from_plain(side, terms, without_);
@@ -151,7 +152,7 @@ class Judge {
       Side side(again.instance(), nullptr, model_.type);
       differs = differs_from_plain(side, terms, without_);
     }
-    differs = differs || is_of_an_unfinished_profile(door, terms);
+    differs = differs || is_of_an_unfinished_profile(door, terms) || is_of_zeros(door, terms);
     automatic(before);
     if (differs) ++tally_.numbers["differences of torch's own executor"];
     return differs;
@@ -161,7 +162,7 @@ class Judge {
   // of what was not reached. It must then be so that the values are right, that the gradients are too as soon as torch makes
   // no use of what it has learned, and that they are where it learns from calls that do not raise.
   bool is_of_an_unfinished_profile(Door door, const Terms& terms) {
-    if (door != Door::fuse && !(door == Door::pass && compiled_.forks())) return false;
+    if (door != Door::fuse || compiled_.forks()) return false;  // the pass's door has agreed exactly
     const Without raising = calls_that_raise();
     if (raising == without_) return false;
     Terms values = terms;
@@ -177,6 +178,23 @@ class Judge {
     const bool without_profile = differs(terms, without_);
     torch::jit::getProfilingMode() = true;
     return !without_profile;
+  }
+
+  // Of what torch's executor has gathered to differentiate it, a result that nobody has gone back through counts as one with
+  // a gradient of zeros, where eager has none. All else must then agree, and so must this once the executor gathers nothing.
+  bool is_of_zeros(Door door, const Terms& terms) {
+    if (door != Door::fuse || compiled_.forks()) return false;  // the pass's door has agreed exactly
+    const auto differs = [&](const Terms& these) {
+      const Compiled again(model_, without_);
+      Graphs graphs;
+      Side side = through(door, again, model_, graphs);
+      return differs_from_plain(side, these, without_);
+    };
+    Terms with_zeros = terms;
+    with_zeros.zeros_for_none = true;
+    if (differs(with_zeros)) return false;
+    const torch::jit::GraphOptimizerEnabledGuard off(false);  // of this thread
+    return !differs(terms);
   }
 
   // With what is left out anyway.
@@ -198,9 +216,7 @@ class Judge {
 
   // Whether a graph that is called has something of one of these lines.
   bool is_run(const std::vector<std::string>& places) {
-    for (const auto& [method, graph] : plain_graphs_)
-      if (has_line(*graph, places)) return true;
-    return false;
+    return std::ranges::any_of(plain_graphs_, [&](const auto& graph) { return has_line(*graph.second, places); });
   }
   static bool has_line(torch::jit::Graph& graph, const std::vector<std::string>& places) {
     bool found = false;
@@ -249,9 +265,10 @@ class Judge {
   const Model& model_;
   const Without& without_;
   Tally& tally_;
-  const Terms terms_{true, model_.writes_between, model_.silent_writes};
   Compiled compiled_;
   Graphs plain_graphs_;
+  std::optional<Compiled> visible_;
+  Graphs visible_graphs_;
 };
 
 void add_counts(std::map<std::string, Count>& to, const std::map<std::string, Count>& from) {

@@ -93,8 +93,7 @@ struct Model {
   std::vector<Call> calls;
   bool product_spelled = false;  // x @ w.t() or addmm: an error may carry linear's text
   bool commuted = false;         // an error may name two sizes in the other order
-  bool writes_between = false;   // the gradient may be that of the values used in forward, where eager refuses
-  bool silent_writes = false;    // and that of the values that were written, without a refusal
+  bool silent_writes = false;    // some are seen by no version counter, or not by that of all who share the memory
   bool assigns_operands = false;
   int numbers = 0;  // the highest in use
 };

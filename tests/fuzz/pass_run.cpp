@@ -2,7 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <mutex>
 
 #include "../passes/source.h"
 #include "random.h"
@@ -50,6 +54,56 @@ void backward(const std::vector<at::Tensor>& values) {
   }
   if (!roots.empty()) torch::autograd::backward(roots, gradients);
 }
+
+// Looks on while calls of tailor::unwritten copy operands, in all threads. One at a time.
+class Copies {
+ public:
+  Copies() : handle_(at::addGlobalCallback(at::RecordFunctionCallback(&note).needsInputs(true))) {}
+  Copies(const Copies&) = delete;
+  Copies& operator=(const Copies&) = delete;
+  ~Copies() {
+    at::removeCallback(handle_);
+    all().clear();
+  }
+
+  // Whether an original was written to since.
+  static bool are_of_written() {
+    const std::lock_guard lock(mutex());
+    return std::ranges::any_of(all(), [](const Copy& copy) { return copy.original._version() != copy.version; });
+  }
+
+ private:
+  struct Copy {
+    at::Tensor original;
+    std::uint32_t version;
+  };
+
+  static std::vector<Copy>& all() {
+    static std::vector<Copy> copies;
+    return copies;
+  }
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+
+  static std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& call) {
+    if (std::string_view(call.name()) != "tailor::unwritten") return nullptr;
+    const auto stack = call.inputs();
+    const c10::IValue& value = stack[stack.size() - 2];
+    if (!value.isTensor()) return nullptr;
+    const at::Tensor original = value.toTensor();
+    for (const at::Tensor& written : stack.back().toTensorVector()) {
+      if (!original.storage().is_alias_of(written.storage())) continue;
+      const std::lock_guard lock(mutex());
+      all().push_back({original, static_cast<std::uint32_t>(original._version())});
+      break;
+    }
+    return nullptr;
+  }
+
+  at::CallbackHandle handle_;
+};
 
 }  // namespace
 
@@ -108,6 +162,8 @@ Outcome Side::call(const Model& model, const Call& call) {
   outcome.input = input_of(model, call);
   const at::AutoGradMode mode(call.gradients);
   at::manual_seed(7);
+  std::optional<Copies> copies;
+  if (call.gradients) copies.emplace();
   try {
     torch::jit::Stack stack{module_._ivalue(), outcome.input};
     if (by_executor_) {
@@ -118,6 +174,8 @@ Outcome Side::call(const Model& model, const Call& call) {
       for (const auto& value : stack) take_apart(value, outcome.values);
     }
     if (!call.gradients) return outcome;
+    outcome.held = Copies::are_of_written();
+    copies.reset();
     outcome.backward = true;
     const at::AutoGradMode on(true);
     backward(outcome.values);

@@ -20,6 +20,7 @@ struct Outcome {
   std::string error;      // one line
   bool backward = false;  // whether backward was reached; an error is then its
   at::Tensor input;       // afterwards
+  bool held = false;      // an op took a copy of an operand, for the sake of a write, and the operand was written to
 };
 
 // A module and what runs its methods: graphs as they are written, by the interpreter, or torch's executor.

@@ -101,14 +101,13 @@ Speller::Number Speller::number() {
 
 // As a statement where the value has a name, else as the end of an expression.
 void Speller::write_in_place(const std::string& method, const char* sign, const std::string& other) {
-  if (!bound_)
-    set(value_ + "." + method + "(" + other + ")");
-  else if (r_.chance(0.5))
+  const std::string call = value_ + "." + method + "(" + other + ")";
+  if (bound_ && r_.chance(0.5))
     emit(value_ + " " + sign + "= " + other);
-  else if (r_.chance(0.5))
-    emit(value_ + "." + method + "(" + other + ")");
+  else if (bound_ && r_.chance(0.5))
+    emit(call);
   else
-    set(value_ + "." + method + "(" + other + ")");
+    set(call);
 }
 
 // value * other, value + other in their plain forms. An operand that is computed after the norm comes too late.

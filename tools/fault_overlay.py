@@ -12,20 +12,21 @@ NEW_NAMESPACE, NEW_USER = 0x00020000, 0x10000000  # CLONE_NEWNS, CLONE_NEWUSER
 
 
 class Unmountable(Exception):
-    pass
+    def __str__(self):
+        return f"no overlay can be mounted here, leave out --at-once and --build: {self.args[0]}"
 
 
 def mount(*words):
     done = subprocess.run(["mount", *map(str, words)], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Unmountable(f"no overlay can be mounted here, leave out --at-once and --build: {done.stderr.strip() or done.stdout.strip()}")
+        raise Unmountable(done.stderr.strip() or done.stdout.strip())
 
 
 def enter_overlays(places, changes):
     """From here on this process sees what it writes to these folders, and others do not."""
     user, group = os.getuid(), os.getgid()
     if ctypes.CDLL(None, use_errno=True).unshare(NEW_NAMESPACE | (NEW_USER if user else 0)):
-        raise Unmountable(f"no overlay can be mounted here, leave out --at-once and --build: unshare: {os.strerror(ctypes.get_errno())}")
+        raise Unmountable(f"unshare: {os.strerror(ctypes.get_errno())}")
     if user:
         for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
             pathlib.Path("/proc/self", name).write_text(text)

@@ -11,10 +11,10 @@ namespace tailor::fuzz {
 class Compiled {
  public:
   struct As {
-    bool forks =
-        true;  // else their methods are called at once: torch's executor runs what is forked, not as it is written
-    bool visibly =
-        false;  // all who share memory share a version counter: silent aliases, and what stands behind `.data`
+    // Else their methods are called at once: torch's executor runs what is forked, and not as it is written.
+    bool forks = true;
+    // All who share memory share a version counter: silent aliases, and what stands behind `.data`.
+    bool visibly = false;
   };
   Compiled(const Model& model, const Without& without, As as);
   Compiled(const Model& model, const Without& without) : Compiled(model, without, As()) {}

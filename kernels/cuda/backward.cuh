@@ -37,10 +37,13 @@ struct NormSums {
   F* of_bias = nullptr;
 };
 
-// What a norm found out about a tile: a mean and a factor, for each row or for each column, and its affine parameters.
-template <class Mean, class Weight>
+// What a norm found out about a tile: a mean and a factor, for each row or for each column, and its affine parameters. `lost`
+// is what rounding left out of the mean.
+template <class Mean, class Lost, class Weight>
 struct Found {
-  Mean mean, inverse_deviation;
+  Mean mean;
+  Lost lost;
+  Mean inverse_deviation;
   Weight weight, bias;
 };
 
@@ -101,12 +104,12 @@ struct Recomputed : LeavesOf<Chain, T, Rows, Width> {
 
   __device__ __forceinline__ auto found(const Value& v) {
     if constexpr (has_batch_norm<Chain>) {
-      return Found<Columns<F, Width>, Columns<F, Width>>{columns.mean, columns.inverse_deviation, columns.weight,
-                                                         columns.bias};
+      return Found<Columns<F, Width>, F, Columns<F, Width>>{columns.mean, 0, columns.inverse_deviation, columns.weight,
+                                                            columns.bias};
     } else {
       const GroupStatistics<typename MathOf<T>::type, F, Rows, Width> statistics(v, place, layout, eps);
-      return Found<PerRow<F, Rows>, Columns<F, Width>>{statistics.mean, statistics.inverse_deviation, columns.weight,
-                                                       columns.bias};
+      return Found<PerRow<F, Rows>, PerRow<F, Rows>, Columns<F, Width>>{
+          statistics.mean, statistics.lost, statistics.inverse_deviation, columns.weight, columns.bias};
     }
   }
   template <class Found>
@@ -148,10 +151,12 @@ struct Gather {
   __device__ __forceinline__ void vector(const Value& g) {
     if constexpr (makes<Chain, phase, index>) sum(Which::vector + index, g);
   }
+  // To more digits than the norm gives: what all gradients of a group have in common must cancel.
   template <class Node>
   __device__ __forceinline__ Value normalised(const Node& node) {
     return map(
-        node.operand.value, [](F v, F m, F s) { return (v - m) * s; }, node.found.mean, node.found.inverse_deviation);
+        node.operand.value, [](F v, F m, F l, F s) { return (v - m - l) * s; }, node.found.mean, node.found.lost,
+        node.found.inverse_deviation);
   }
   template <class Node>
   __device__ __forceinline__ Value norm(const Node& node, const Value& g) {

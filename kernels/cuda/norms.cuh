@@ -41,12 +41,17 @@ __device__ __forceinline__ void sum_over_slot(F (&sums)[Rows], int lanes) {
 }
 
 // A mean is rounded; what it lost is the mean of the distances from it. That shows where there is hardly any spread: without
-// it, a group of equal values would not give 0.
+// it, a group of equal values would not give 0. Leaves in `lost` what the mean still lacks.
 template <class F>
-__device__ __forceinline__ void correct(F& mean, F& variance, F lost) {
+__device__ __forceinline__ void correct(F& mean, F& variance, F& lost) {
   const bool shows = lost * lost > variance * F(1e-6) && isfinite(lost);
-  mean += shows ? lost : F(0);
-  variance -= shows ? lost * lost : F(0);
+  if (shows) {
+    const F before = mean;
+    mean += lost;
+    variance -= lost * lost;
+    lost -= mean - before;
+  }
+  if (!isfinite(lost)) lost = 0;
   if (variance < 0) variance = 0;  // by a rounding; NaN stays
 }
 
@@ -54,7 +59,7 @@ __device__ __forceinline__ void correct(F& mean, F& variance, F lost) {
 // they are added up, which costs nothing and keeps the sums of large numbers in range.
 template <class Math, class F, int Rows, int Width>
 struct GroupStatistics {
-  PerRow<F, Rows> mean, inverse_deviation;
+  PerRow<F, Rows> mean, lost, inverse_deviation;
 
   __device__ __forceinline__ GroupStatistics(const Tile<F, Rows, Width>& v, const Place& place, const Layout& layout,
                                              F eps)
@@ -93,7 +98,8 @@ struct GroupStatistics {
 #pragma unroll
     for (int row = 0; row < Rows; ++row) {
       F variance = distances[Rows + row] * share;
-      correct(mean.at[row], variance, distances[row]);
+      lost.at[row] = distances[row];
+      correct(mean.at[row], variance, lost.at[row]);
       inverse_deviation.at[row] = Math::inverse_deviation(variance, eps);
     }
   }

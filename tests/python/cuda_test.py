@@ -23,6 +23,28 @@ def sized(op, rows, columns, groups=1, dtype=torch.float32, seed=0, inner=24, tr
                 stats=(columns,), groups=groups, training=training)
 
 
+def swish(v):
+    return v * torch.sigmoid(v)
+
+
+SWISH = next(op for op in CHAINS if op.stem == "linear_batch_norm_add_div_swish")
+SIGMOID = next(op for op in CHAINS if op.stem == "linear_sigmoid_mul_add")
+
+
+def identity(op, numbers):
+    """Arguments with which an op computes its activation of each of these and nothing else; of sigmoid, times 2^10 and plus the
+    number itself."""
+    x = torch.nn.functional.pad(numbers, (0, -numbers.numel() % 8)).view(-1, 8)
+    arguments = draw(op, 0, numbers.dtype, "cuda", x=(1, 8), w=(8, 8), b=None, vector=(1,), norm=None, stats=(8,), training=False, eps=0.125)
+    arguments.update(input=x, weight=torch.eye(8, device="cuda", dtype=numbers.dtype))
+    if op is SIGMOID:
+        arguments["factor"] = 1024.0
+    else:
+        arguments.update(running_mean=torch.zeros_like(arguments["running_mean"]), running_var=torch.full_like(arguments["running_var"], 0.875),
+                         addend=torch.zeros_like(arguments["addend"]), divisor=1.0)
+    return arguments
+
+
 class Referee(Checks):
     """Runs an op on its kernel beside eager, with float64 to say who is nearer."""
 
@@ -36,6 +58,32 @@ class Referee(Checks):
         off, eagers = ((t.double() - exact).abs().max().item() for t in (mine, theirs))
         roundings = self.roundings.get(mine.dtype, 16)
         self.assertLessEqual(off, loose * eagers + roundings * torch.finfo(mine.dtype).eps * size, f"{what}: eager's error is {eagers:g}")
+
+    def activations(self, dtypes):
+        for dtype in dtypes:
+            integer = torch.int16 if dtype.itemsize == 2 else torch.int32
+            all_of_them, at_once = 1 << 8 * dtype.itemsize, 1 << 26
+            for first in range(0, all_of_them, at_once):
+                numbers = torch.arange(first, min(first + at_once, all_of_them), device="cuda").to(integer).view(dtype)
+                for op, function in ((SWISH, swish), (SIGMOID, torch.sigmoid)):
+                    self.activation(op, function, numbers, f"{op}, {dtype}, from {first:#x} on")
+
+    def activation(self, op, function, numbers, what):
+        numbers = numbers[numbers.isfinite()]
+        arguments = identity(op, numbers)
+        with torch.no_grad():
+            out = self.assert_calls(op.stem, lambda: op(arguments), what, self.path).flatten()[:numbers.numel()].double()
+        wide = numbers.double()
+        value = function(wide) * arguments.get("factor", 1)
+        exact = value + wide if "factor" in arguments else value
+        of_function = 2.0**-22 if numbers.dtype == torch.float32 else 2.0**-20
+        finest = torch.finfo(numbers.dtype).smallest_normal * torch.finfo(numbers.dtype).eps
+        bound = of_function * value.abs() + (torch.finfo(numbers.dtype).eps / 2 * exact.abs()).clamp(min=finest / 2) + 2.0**-119
+        overflows = exact.abs() > torch.finfo(numbers.dtype).max
+        right = torch.where(overflows, out.abs() >= torch.finfo(numbers.dtype).max, (out - exact).abs() <= bound)
+        if not right.all():
+            worst = ((out - exact).abs() / bound).where(~right, 0).argmax()
+            self.fail(f"{what}: of {numbers[worst].item()!r} {out[worst].item()!r}, not {exact[worst].item()!r}; {(~right).sum().item()} such")
 
     def same_on_streams(self, op, arguments):
         """The same call on several streams at a time."""
@@ -175,6 +223,25 @@ class CudaTest(Referee, Gradients):
             for training in {True, not op.batch_norm}:
                 self.forward(op, {**arguments, **({"training": training} if "training" in arguments else {})}, f"mean over spread {ratio}")
 
+    def test_gradients_of_a_mean_far_above_the_spread(self):
+        """All before the norm is exact here, and the mean has hardly any digits behind the point. Where a gradient is what a group's
+        values are, nearly everything cancels."""
+        torch.manual_seed(7)
+        of_32 = lambda *shape: torch.randint(-32, 33, shape, device="cuda") / 32.0
+        for op, width in itertools.product([op for op in CHAINS if op.group_norm and "swish_mul" not in op.stem], (24, 100, 256, 1000)):
+            arguments = sized(op, 1, 4 * width, groups=4)
+            arguments.update(input=of_32(1, 24), weight=of_32(4 * width, 24), bias=torch.full((4 * width,), 8000.0, device="cuda"),
+                             addend=torch.zeros(4 * width, device="cuda"), norm_weight=None, norm_bias=None)
+            exact, mine = cases.in_double(copied(arguments)), copied(arguments)
+            for each in (exact, mine):
+                each["bias"].requires_grad_()
+            out = op.eager(exact)
+            cotangent = out.detach().float()
+            out.backward(cotangent.double())
+            self.assert_calls(op.stem, lambda: op(mine).backward(cotangent), f"{op}", "cuda_backward")
+            off = (mine["bias"].grad.double() - exact["bias"].grad).abs().max().item()
+            self.assertLess(off, 1e-5, f"{op}: groups of {width}")
+
     def test_cotangents_of_every_layout(self):
         for op, training in self.each():
             arguments = sized(op, 6, 24, groups=3, training=training)
@@ -191,6 +258,9 @@ class CudaTest(Referee, Gradients):
                     values[name].requires_grad_()
                     found.append(torch.autograd.grad(call(values).square().sum(), values[name])[0])
                 self.assert_same(*found, f"{op}: gradient of {name} alone", (2e-3, 2e-3), strides=False)
+
+    def test_activations_of_every_number(self):
+        self.activations([torch.bfloat16, torch.float16, torch.float32])
 
     def test_more_than_2_to_the_31_elements(self):
         op = next(o for o in CHAINS if o.stem == "linear_sigmoid_mul_add")

@@ -102,10 +102,11 @@ def there_is_a_gpu():
 
 
 def main():
-    program = Program("Ops", "Random calls of the ops against their chains in eager, on the {device}.",
+    program = Program("Ops", "Random calls of the ops against their chains in eager, on {device}.",
                       {"--device": "cpu", "--jobs": 1, "--case": ""})
     device = program.options.device
-    program.what = program.what.format(device=device.upper())
+    program.what = program.what.format(device="the CPU" if device == "cpu" else "a GPU")
+    program.title = "Ops" if device == "cpu" else "Ops on a GPU"
     if device == "cuda" and not there_is_a_gpu():
         print("ops_fuzz: there is no GPU here, nothing is run")
         return 77

@@ -9,7 +9,8 @@ std::int64_t place_halves(Halves& halves, SplitMatrix Halves::*which, void* plac
   SplitMatrix& matrix = halves.*which;
   halves.padded = static_cast<int>(ceiling(halves.inner, halves_step) * halves_step);
   matrix.aligned = matrix.is_aligned();
-  const std::int64_t of_halves = whole_places(matrix.rows * halves.padded * 2 * static_cast<std::int64_t>(sizeof(__half)));
+  const std::int64_t of_halves =
+      whole_places(matrix.rows * halves.padded * 2 * static_cast<std::int64_t>(sizeof(__half)));
   if (place != nullptr) {
     matrix.halves = place;
     matrix.facts = reinterpret_cast<RowFacts*>(static_cast<char*>(place) + of_halves);

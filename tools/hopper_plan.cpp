@@ -97,7 +97,9 @@ std::vector<Answer> answers(const Question& question) {
   if (!question.is_float32()) {
     const char* why = refuses_matrix(weight);
     const Estimate time = estimate(shape);
-    return {{"hopper", why != nullptr ? why : refuses(shape, wanted()), time.whole, time.apart, tiles_of(shape)}};
+    const char* turns = takes_turns(shape, wanted()) ? ", the halves of a tile in turns" : "";
+    return {
+        {"hopper", why != nullptr ? why : refuses(shape, wanted()), time.whole, time.apart, tiles_of(shape) + turns}};
   }
   const FewRowsPlan few = plan_few_rows(shape);
   const Estimate halves = estimate_of_halves(shape);

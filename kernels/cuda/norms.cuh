@@ -45,13 +45,10 @@ __device__ __forceinline__ void sum_over_slot(F (&sums)[Rows], int lanes) {
 template <class F>
 __device__ __forceinline__ void correct(F& mean, F& variance, F& lost) {
   const bool shows = lost * lost > variance * F(1e-6) && isfinite(lost);
-  if (shows) {
-    const F before = mean;
-    mean += lost;
-    variance -= lost * lost;
-    lost -= mean - before;
-  }
-  if (!isfinite(lost)) lost = 0;
+  const F before = mean;
+  mean += shows ? lost : F(0);
+  variance -= shows ? lost * lost : F(0);
+  lost = isfinite(lost) ? lost - (mean - before) : F(0);
   if (variance < 0) variance = 0;  // by a rounding; NaN stays
 }
 
@@ -102,6 +99,44 @@ struct GroupStatistics {
       correct(mean.at[row], variance, lost.at[row]);
       inverse_deviation.at[row] = Math::inverse_deviation(variance, eps);
     }
+  }
+};
+
+// The same for results of 16 bits, of groups whose width is a power of two. Added up two by two, equal values give their mean
+// exactly, and the rest of what a mean loses is too little for 16 bits: so there is nothing to correct.
+template <class Math, class F, int Rows, int Width>
+struct PairwiseStatistics {
+  PerRow<F, Rows> mean, inverse_deviation;
+
+  template <class AddUp>
+  __device__ __forceinline__ PairwiseStatistics(const Tile<F, Rows, Width>& v, F eps, F share, AddUp add_up) {
+    F sums[Rows];
+#pragma unroll
+    for (int row = 0; row < Rows; ++row) {
+      F pair[Width / 2];
+#pragma unroll
+      for (int i = 0; i < Width / 2; ++i) pair[i] = v.at[row][i] * share + v.at[row][i + Width / 2] * share;
+#pragma unroll
+      for (int half = Width / 4; half > 0; half /= 2) {
+#pragma unroll
+        for (int i = 0; i < half; ++i) pair[i] += pair[i + half];
+      }
+      sums[row] = pair[0];
+    }
+    add_up(sums);
+    F squares[Rows] = {};
+#pragma unroll
+    for (int row = 0; row < Rows; ++row) {
+      mean.at[row] = sums[row];
+#pragma unroll
+      for (int i = 0; i < Width; ++i) {
+        const F off = v.at[row][i] - sums[row];
+        squares[row] += off * off;
+      }
+    }
+    add_up(squares);
+#pragma unroll
+    for (int row = 0; row < Rows; ++row) inverse_deviation.at[row] = Math::inverse_deviation(squares[row] * share, eps);
   }
 };
 

@@ -35,10 +35,10 @@ const char* refuses_halves(const Linear& linear, const Tail& tail) {
   return refuses_halves(shape_of<Chain>(linear, tail), wanted());
 }
 
-template <class Chain, class Precision, int group_width>
+template <class Chain, class Precision, int group_width, bool in_turns = false>
 const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail& tail, cudaStream_t stream) {
-  using Memory = typename Kernel<Chain, Precision, group_width>::Memory;
-  constexpr auto kernel = chain_kernel<Chain, Precision, group_width>;
+  using Memory = typename Kernel<Chain, Precision, group_width, in_turns>::Memory;
+  constexpr auto kernel = chain_kernel<Chain, Precision, group_width, in_turns>;
   if (const char* error = allow_shared_memory<kernel>(sizeof(Memory))) return error;
   problem.bias = linear.bias;
   problem.inner = static_cast<int>(linear.inner);
@@ -53,20 +53,20 @@ const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail&
 }
 
 template <class Precision>
-bool describe_operands(TileProblem& problem, const Matrix& x, const Matrix& weight) {
+bool describe_operands(TileProblem& problem, const Matrix& x, const Matrix& weight, int rows_of_step = tile_rows) {
   constexpr int box = box_columns<typename Precision::Operand>;
-  return describe(problem.x, x, Precision::of_operands, tile_rows, box) &&
+  return describe(problem.x, x, Precision::of_operands, rows_of_step, box) &&
          describe(problem.w, weight, Precision::of_operands, tile_columns / cluster_blocks, box);
 }
 
-template <class Chain, class Precision, int group_width>
+template <class Chain, class Precision, int group_width, bool in_turns>
 const char* launch_one(const Linear& linear, const Tail& tail, cudaStream_t stream) {
   TileProblem problem;
   const Matrices matrices(linear, tail);
-  if (!describe_operands<Precision>(problem, matrices.x, matrices.weight) ||
-      !describe(problem.out, matrices.out, Precision::of_result, block_rows, box_columns<typename Precision::Element>))
+  if (!describe_operands<Precision>(problem, matrices.x, matrices.weight, in_turns ? warpgroup_rows : tile_rows) ||
+      !describe(problem.out, matrices.out, Precision::of_result, warp_rows, box_columns<typename Precision::Element>))
     return not_described;
-  return launch_tiles<Chain, Precision, group_width>(problem, linear, tail, stream);
+  return launch_tiles<Chain, Precision, group_width, in_turns>(problem, linear, tail, stream);
 }
 
 inline Halves halves_of(const Linear& linear, const Tail& tail) {
@@ -122,8 +122,12 @@ const char* launch_halves(const Linear& linear, const Tail& tail, cudaStream_t s
 
 template <class Chain, class Precision>
 const char* launch(const Linear& linear, const Tail& tail, cudaStream_t stream) {
-  return by_group_width<Chain>(tail,
-                               [&]<int width>() { return launch_one<Chain, Precision, width>(linear, tail, stream); });
+  return by_group_width<Chain>(tail, [&]<int width>() {
+    if constexpr (width > 0)
+      if (takes_turns(shape_of<Chain>(linear, tail), wanted()))
+        return launch_one<Chain, Precision, width, true>(linear, tail, stream);
+    return launch_one<Chain, Precision, width, false>(linear, tail, stream);
+  });
 }
 
 template <class Chain>

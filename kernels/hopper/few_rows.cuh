@@ -299,7 +299,7 @@ struct FewRows {
           y.at[at][i + 1] += bias.y;
         }
       }
-      const auto value = finish<Chain, float, group_width>(problem, memory.columns, y, from, lane);
+      const auto value = finish<Chain, float, Now>(problem, memory.columns, y, from, lane);
       write_floats(problem.tail, value, tile * tile_rows + row, column + from, lane);
     }
   }

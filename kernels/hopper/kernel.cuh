@@ -4,7 +4,8 @@
 // ring of stages with steps of x and w, a warp prepares what belongs to the next tile's columns. The two others multiply, each
 // its half of the rows. With 16-bit elements they then round the product, as eager's linear does, into half as many registers,
 // and compute its tail part by part while the tensor cores work on the next tile; with float32 there is no room for that, and
-// the tail comes first. docs/kernels.md draws it.
+// the tail comes first. Or they take turns, each with rows of its own: while one multiplies, the other computes its tail.
+// docs/kernels.md draws it.
 #pragma once
 #include "halves_product.cuh"
 #include "product.cuh"
@@ -30,17 +31,19 @@ struct Tiles {
   }
 };
 
-template <class Chain, class Precision, int group_width>
+template <class Chain, class Precision, int group_width, bool in_turns>
 struct Kernel {
   using Element = typename Precision::Element;
-  using Memory = Storage<Precision, Which<Chain>::count>;
-  using Now = Part<Element, group_width>;
+  using Memory = Storage<Precision, Which<Chain>::count, in_turns>;
+  using Now = Part<Element, group_width, in_turns>;
   static constexpr int box = box_columns<Element>;                       // of the result
   static constexpr int step = box_columns<typename Precision::Operand>;  // of the operands
   static constexpr int stages = Memory::stages;
   static constexpr int pieces = Precision::pieces;
   static_assert(stages * pieces >= 3);
-  static constexpr bool overlaps = sizeof(Element) == 2;
+  static constexpr bool of_16_bits = sizeof(Element) == 2;
+  static constexpr bool overlaps = of_16_bits && !in_turns;
+  static constexpr int turns = in_turns ? consumers : 1;  // that a tile's products take
 
   Memory& memory;
   const TileProblem& problem;
@@ -52,12 +55,13 @@ struct Kernel {
     if (threadIdx.x == 0) {
       for (int i = 0; i < stages; ++i) {
         init_barrier(barrier(memory.stage_full[i]), 1);
-        init_barrier(barrier(memory.stage_empty[i]), consumers * cluster_blocks);
+        init_barrier(barrier(memory.stage_empty[i]), consumers / turns * cluster_blocks);
       }
       for (int i = 0; i < 2; ++i) {
         init_barrier(barrier(memory.columns_full[i]), 32);
         init_barrier(barrier(memory.columns_empty[i]), tile_warps);
       }
+      for (int i = 0; i < consumers; ++i) init_barrier(barrier(memory.turn[i]), warps_of_group);
       publish_barriers();
     }
     meet_cluster();
@@ -72,18 +76,21 @@ struct Kernel {
       int row, column;
       tile.locate(row, column);
       const int part = tile.rank * (tile_columns / cluster_blocks);
-      for (int i = 0; i < steps; ++i) {
-        wait(barrier(memory.stage_empty[ring.at]), ring.phase ^ 1);
-        auto& to = memory.stage[ring.at];
-        const Address full = barrier(memory.stage_full[ring.at]);
-        arrive_and_expect(full, sizeof(to));
+      for (int turn = 0; turn < turns; ++turn, row += Memory::rows) {
+        for (int i = 0; i < steps; ++i) {
+          wait(barrier(memory.stage_empty[ring.at]), ring.phase ^ 1);
+          auto& to = memory.stage[ring.at];
+          const Address full = barrier(memory.stage_full[ring.at]);
+          arrive_and_expect(full, sizeof(to));
 #pragma unroll
-        for (int piece = 0; piece < pieces; ++piece) {  // side by side in a row
-          const int from = piece * problem.halves.padded + i * step;
-          fetch_box(problem.x, address_of(to.x[piece]), full, from, row);
-          fetch_box_for(problem.w, address_of(to.w[piece][part]), full, from, column + part, (1 << cluster_blocks) - 1);
+          for (int piece = 0; piece < pieces; ++piece) {  // side by side in a row
+            const int from = piece * problem.halves.padded + i * step;
+            fetch_box(problem.x, address_of(to.x[piece]), full, from, row);
+            fetch_box_for(problem.w, address_of(to.w[piece][part]), full, from, column + part,
+                          (1 << cluster_blocks) - 1);
+          }
+          ring.advance();
         }
-        ring.advance();
       }
     }
     // The other block arrives at this one's barriers until it has read the last stage.
@@ -114,8 +121,8 @@ struct Kernel {
 
     __device__ __forceinline__ void issue(Accumulator& sums, bool add) {
       wait(barrier(kernel.memory.stage_full[ring.at]), ring.phase);
-      const Stage<1>& from = kernel.memory.stage[ring.at];
-      const std::uint64_t x = describe_block(address_of(from.x[0][group * warpgroup_rows]));
+      const auto& from = kernel.memory.stage[ring.at];
+      const std::uint64_t x = describe_block(address_of(from.x[0][in_turns ? 0 : group * warpgroup_rows]));
       const std::uint64_t w = describe_block(address_of(from.w[0]));
       begin_products();
 #pragma unroll
@@ -158,7 +165,6 @@ struct Kernel {
       __syncwarp();
       if (lane == 0) {
         store_box(kernel.problem.out, here(), column, row);
-        store_box(kernel.problem.out, here() + block_bytes, column, row + block_rows);
         close_group_of_stores();
       }
       turn = (turn + 1) % Memory::outgoing;
@@ -174,12 +180,13 @@ struct Kernel {
   // One part of the tail of a warp's rows, and out.
   __device__ __forceinline__ void finish_part(const typename Now::Value& y, int part, const Unfinished& tile,
                                               Way& way) {
-    const auto value = finish<Chain, Element, group_width>(problem, memory.columns[tile.columns], y,
-                                                           Now::first_column(part), way.lane);
-    if constexpr (overlaps) {
-      const Address to = part % 2 == 0 ? way.next() : way.here();
-      Exit<Element, group_width>::put(to, value, part, way.lane);
-      if (part % 2 == 1) way.send(tile.column + Now::first_column(part) / box * box, tile.row);
+    const auto value =
+        finish<Chain, Element, Now>(problem, memory.columns[tile.columns], y, Now::first_column(part), way.lane);
+    if constexpr (of_16_bits) {
+      using Out = Exit<Element, Now>;
+      const Address to = part % Out::parts == 0 ? way.next() : way.here();
+      Out::put(to, value, part, way.lane);
+      if (part % Out::parts == Out::parts - 1) way.send(tile.column + Now::first_column(part) / box * box, tile.row);
     } else {
 #pragma unroll
       for (int from = 0; from < Now::columns; from += box) {
@@ -220,12 +227,12 @@ struct Kernel {
 #pragma unroll
       for (int i = 0; i < 2; ++i) of_rows[i] = facts_of(problem.halves.x, row + lane / 4 + 8 * i);
       unscale(sums, problem, of_rows, memory.facts[of_columns.at], row, column, lane);
-      Waiting<Element, group_width> waiting(sums);
+      Waiting<Element, Now> waiting(sums);
       waiting.template take<Which<Chain>::bias>(sums, memory.columns[of_columns.at], lane);
 #pragma unroll 1
       for (int part = 0; part < Now::count; ++part) {
-        const auto value = finish<Chain, Element, group_width>(problem, memory.columns[of_columns.at], waiting.next(),
-                                                               Now::first_column(part), lane);
+        const auto value = finish<Chain, Element, Now>(problem, memory.columns[of_columns.at], waiting.next(),
+                                                       Now::first_column(part), lane);
         write_floats(problem.tail, value, row, column + Now::first_column(part), lane);
       }
       __syncwarp();
@@ -239,12 +246,12 @@ struct Kernel {
   __device__ __forceinline__ void consume(int group) {
     const int thread = static_cast<int>(threadIdx.x) % group_threads;
     Products products{*this, group, thread};
-    Way way{*this, group * warps_of_group + thread / 32, thread % 32};
+    Way way{*this, group * warps_of_group + uniform(thread / 32), thread % 32};
     Ring<2> of_columns;
     bool unfinished = false;
     Unfinished tile;
     Accumulator sums;
-    Waiting<Element, group_width> waiting(sums);
+    Waiting<Element, Now> waiting(sums);
     for (Tiles next{problem}; next.any() || unfinished; next.next()) {
       const int steps_here = next.any() ? steps : 0;
       constexpr int parts = overlaps ? Now::count : 1;
@@ -280,12 +287,47 @@ struct Kernel {
     }
     if (way.lane == 0) wait_for_stores();
   }
+
+  // A warpgroup of those that take turns: it multiplies 64 rows of a tile, lets the other go on, and computes their tail. A stage's
+  // barrier tells one use from the next, but not from the one after that: so neither looks at a stage before its turn.
+  __device__ __forceinline__ void consume_in_turns(int group) {
+    const int thread = static_cast<int>(threadIdx.x) % group_threads;
+    Products products{*this, group, thread};
+    products.ring.skip(group * steps);
+    Way way{*this, group * warps_of_group + uniform(thread / 32), thread % 32};
+    Ring<2> of_columns;
+    Ring<1> turn;
+    turn.phase = group ^ 1;  // the first need not wait for its first one
+    for (Tiles next{problem}; next.any(); next.next(), of_columns.advance(), turn.advance()) {
+      Accumulator sums{};  // zero, or they would live on beside the tail
+      wait(barrier(memory.turn[group]), turn.phase);
+#pragma unroll 1
+      for (int i = 0; i < steps; ++i) {
+        products.settle();
+        products.issue(sums, true);
+      }
+      if (way.lane == 0) arrive(barrier(memory.turn[group ^ 1]));
+      products.finish();
+      products.ring.skip(steps);
+
+      int row, column;
+      next.locate(row, column);
+      const Unfinished tile{row + way.warp * warp_rows, column, of_columns.at};
+      wait(barrier(memory.columns_full[of_columns.at]), of_columns.phase);
+      Waiting<Element, Now> waiting(sums);
+      waiting.template take<Which<Chain>::bias>(sums, memory.columns[of_columns.at], way.lane);
+      // Of 16 bits it is short enough for a copy of each part, and no register need move up.
+#pragma unroll(of_16_bits ? Now::count : 1)
+      for (int part = 0; part < Now::count; ++part) finish_part(waiting.next(), part, tile, way);
+    }
+    if (way.lane == 0) wait_for_stores();
+  }
 };
 
-template <class Chain, class Precision, int group_width>
+template <class Chain, class Precision, int group_width, bool in_turns>
 __global__ void __cluster_dims__(cluster_blocks, 1, 1) __launch_bounds__(block_threads, 1)
     chain_kernel(const __grid_constant__ TileProblem problem) {
-  using Phases = Kernel<Chain, Precision, group_width>;
+  using Phases = Kernel<Chain, Precision, group_width, in_turns>;
   extern __shared__ __align__(1024) unsigned char shared[];
   Phases phases{*reinterpret_cast<typename Phases::Memory*>(shared), problem,
                 (problem.inner + Phases::step - 1) / Phases::step};
@@ -301,6 +343,8 @@ __global__ void __cluster_dims__(cluster_blocks, 1, 1) __launch_bounds__(block_t
     take_registers<consume_registers>();
     if constexpr (Precision::pieces == 2)
       phases.consume_halves(group - 1);
+    else if constexpr (in_turns)
+      phases.consume_in_turns(group - 1);
     else
       phases.consume(group - 1);
   }

@@ -63,6 +63,15 @@ inline double rounds_of(const Shape& shape) {
   const std::int64_t pairs = ceiling(shape.rows, 2 * 128) * ceiling(shape.columns, 256);
   return static_cast<double>(ceiling(pairs, shape.processors < 2 ? 1 : shape.processors / 2));
 }
+// Whether the two warpgroups of a block take turns, one multiplying while the other computes its tail. Each then reads all of the
+// weight's rows for itself: that pays where a group norm's tail is long beside the products, and where tiles follow one another.
+inline bool takes_turns(const Shape& shape, Wanted wanted) {
+  if (shape.group_width == 0) return false;
+  if (wanted == Wanted::always) return shape.inner <= 2048;
+  const double rounds = rounds_of(shape);
+  return rounds >= 2 && shape.inner <= (rounds < 6 ? 2048 : 4096);
+}
+
 // What a tail apart reads and writes once more, and its launch.
 inline double tail_apart(const Shape& shape) {
   return 2.0 * static_cast<double>(shape.rows * shape.columns * shape.element_bytes) / 4.3e6 + 2;

@@ -16,11 +16,13 @@ __device__ __forceinline__ std::uint32_t pack(float a, float b, __half) {
   asm volatile("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(b), "f"(a));
   return bits;
 }
-template <class Element>
-__device__ __forceinline__ float2 unpack(std::uint32_t bits, Element) {
+__device__ __forceinline__ float2 unpack(std::uint32_t bits, __nv_bfloat16) {
   asm volatile("" : "+r"(bits));
-  const auto& pair = reinterpret_cast<const cuda::Packet<Element, 2>&>(bits);
-  return {cuda::widen(pair.at[0]), cuda::widen(pair.at[1])};
+  return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};  // an instruction each
+}
+__device__ __forceinline__ float2 unpack(std::uint32_t bits, __half) {
+  asm volatile("" : "+r"(bits));
+  return __half22float2(reinterpret_cast<const __half2&>(bits));
 }
 
 // `Element` is the type of the result, `Operand` what the tensor cores read. An operand is a matrix of them, or two: `pieces`.

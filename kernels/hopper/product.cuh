@@ -8,9 +8,8 @@ namespace tailor::hopper {
 // The linear's result of a whole tile, rounded as eager's linear rounds it, two numbers a register, so that the accumulators
 // are free for the next tile. Parts leave it in front: registers have no index at run time, and a copy of the tail for each
 // part would be a long program.
-template <class Element, int group_width>
+template <class Element, class Now>
 struct Waiting {
-  using Now = Part<Element, group_width>;
   static constexpr int all = tile_columns / 4;
   static constexpr int of_part = all / Now::count;
   std::uint32_t pairs[all] = {};
@@ -52,9 +51,8 @@ struct Waiting {
 
 // Of float32, the accumulators themselves. They move up too: a tail for each part would be a long program, and where a block
 // has few tiles, fetching it takes longer than moving registers.
-template <int group_width>
-struct Waiting<float, group_width> {
-  using Now = Part<float, group_width>;
+template <class Now>
+struct Waiting<float, Now> {
   Accumulator& sums;
 
   __device__ __forceinline__ explicit Waiting(Accumulator& accumulator) : sums(accumulator) {}
@@ -85,12 +83,12 @@ __device__ __forceinline__ Address chunk_of(Address block, int row, int chunk) {
   return block + static_cast<Address>(row * row_bytes + (chunk ^ row) * 16);
 }
 
-// A part of the result, of 16 bits, into the two blocks of an Outgoing: a thread's two rows of the same columns. Two parts
-// fill them: side by side, or of a wide group one row after the other.
-template <class Element, int group_width>
+// A part of the result, of 16 bits, into the two blocks of an Outgoing: a thread's two rows of the same columns. One part fills
+// them or two: side by side, or of a wide group one row after the other.
+template <class Element, class Now>
 struct Exit {
-  using Now = Part<Element, group_width>;
-  static_assert(Now::columns * Now::rows == box_columns<Element>);
+  static constexpr int parts = 2 * box_columns<Element> / (Now::columns * Now::rows);
+  static_assert(parts == 1 || parts == 2);
 
   static __device__ __forceinline__ void put(Address to, const typename Now::Value& value, int part, int lane) {
     // An instruction stores four matrices of 8 × 8; a lane has the address of one row of one of them.

@@ -48,6 +48,11 @@ __device__ __forceinline__ void wait(Address barrier, std::uint32_t parity) {
   }
 }
 
+// --- a warp ---
+
+// What all lanes have, so that the compiler sees that they do.
+__device__ __forceinline__ int uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
+
 // --- the cluster ---
 
 __device__ __forceinline__ int rank_in_cluster() {

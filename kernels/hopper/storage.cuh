@@ -27,10 +27,10 @@ constexpr int warp_rows = tile_rows / tile_warps;
 template <class Element>
 constexpr int box_columns = row_bytes / static_cast<int>(sizeof(Element));
 
-// One step of the main loop.
-template <int pieces>
+// One step of the main loop, for so many rows of x.
+template <int pieces, int rows = tile_rows>
 struct alignas(1024) Stage {
-  unsigned char x[pieces][tile_rows][row_bytes];
+  unsigned char x[pieces][rows][row_bytes];
   unsigned char w[pieces][tile_columns][row_bytes];
 };
 
@@ -40,7 +40,7 @@ struct ColumnVectors {
   float2 of_pair[width / 2][vectors];
 };
 
-// A warp's part of the result on its way out: two blocks of eight rows, swizzled.
+// A warp's part of the result on its way out: two blocks of eight rows, swizzled, which the copy engine takes for one.
 constexpr int block_rows = 8;
 constexpr int block_bytes = block_rows * row_bytes;
 struct alignas(1024) Outgoing {
@@ -64,11 +64,13 @@ struct ColumnFacts<2> {
   float most_doubt, least_strong, most_short;
 };
 
-template <class Precision, int vectors>
+template <class Precision, int vectors, bool in_turns>
 struct Storage {
-  using Step = Stage<Precision::pieces>;
+  static constexpr int rows = in_turns ? warpgroup_rows : tile_rows;  // of a step
+  using Step = Stage<Precision::pieces, rows>;
   // Of a warp. Where the tail is not hidden, waiting for the copy engine to have read one is not either.
-  static constexpr int outgoing = Precision::pieces == 2 ? 0 : sizeof(typename Precision::Element) == 2 ? 1 : 2;
+  static constexpr bool hidden = in_turns || sizeof(typename Precision::Element) == 2;
+  static constexpr int outgoing = Precision::pieces == 2 ? 0 : hidden ? 1 : 2;
   static constexpr int others =
       static_cast<int>(sizeof(Outgoing)) * outgoing * tile_warps +
       2 * static_cast<int>(sizeof(ColumnVectors<vectors>) + sizeof(ColumnFacts<Precision::pieces>)) + 1024;
@@ -80,6 +82,7 @@ struct Storage {
   ColumnFacts<Precision::pieces> facts[2];
   std::uint64_t stage_full[stages], stage_empty[stages];
   std::uint64_t columns_full[2], columns_empty[2];
+  std::uint64_t turn[consumers];
 };
 
 // Which place of a ring is next, and in which phase its barriers are.
@@ -92,6 +95,11 @@ struct Ring {
       at = 0;
       phase ^= 1;
     }
+  }
+  __device__ __forceinline__ void skip(int some) {
+    at += some;
+    phase ^= at / places & 1;
+    at %= places;
   }
 };
 

@@ -95,19 +95,29 @@ struct Finish : Arithmetic<typename cuda::MathOf<T>::type> {
   }
   __device__ __forceinline__ Value group_norm(const Value& a) {
     const Value v = this->rounded(a);
+    const auto weight = of_columns(Is::norm_weight);  // under way while the sums are made
+    const auto bias = of_columns(Is::norm_bias);
     constexpr int lanes = 4;
+    constexpr float share = 1.0f / (lanes * Width);
+    const auto eps = static_cast<float>(problem.tail.norm.eps);
     const auto add_up = [](auto& sums) { cuda::sum_over_lanes(sums, lanes); };
-    const cuda::GroupStatistics<Math, float, Rows, Width> found(v, static_cast<float>(problem.tail.norm.eps),
-                                                                1.0f / (lanes * Width), add_up, add_up);
-    return normalise(v, found.mean, found.inverse_deviation, of_columns(Is::norm_weight), of_columns(Is::norm_bias));
+    const auto normed = [&](const auto& found) {
+      return normalise(v, found.mean, found.inverse_deviation, weight, bias);
+    };
+    if constexpr (sizeof(T) == 2)
+      return normed(cuda::PairwiseStatistics<Math, float, Rows, Width>(v, eps, share, add_up));
+    else
+      return normed(cuda::GroupStatistics<Math, float, Rows, Width>(v, eps, share, add_up, add_up));
   }
 };
 
-// What is computed at a time: a part of a tile, as registers allow. Of a wide group only one of a thread's two rows.
-template <class Element, int group_width>
+// What is computed at a time: a part of a tile, as registers allow. Beside accumulators that are in use, of a wide group only
+// one of a thread's two rows.
+template <class Element, int group_width, bool in_turns = false>
 struct Part {
-  static constexpr int columns = group_width > 32 ? group_width : 32;
-  static constexpr int rows = sizeof(Element) == 2 && group_width > 32 ? 1 : 2;
+  static constexpr bool crowded = sizeof(Element) == 2 && !in_turns;
+  static constexpr int columns = group_width > 32 || (sizeof(Element) == 2 && in_turns) ? 64 : 32;
+  static constexpr int rows = crowded && group_width > 32 ? 1 : 2;
   static constexpr int group = group_width > 0 ? group_width : columns;
   static constexpr int width = columns / 4;  // of a thread
   static constexpr int count = tile_columns / columns * (2 / rows);
@@ -139,10 +149,9 @@ __device__ __forceinline__ void set_columns(Tile<float, Rows, Width>& tile, int 
 }
 
 // The chain's values from the linear's. `first` is the part's first column in the tile.
-template <class Chain, class T, int group_width, class Vectors>
-__device__ __forceinline__ auto finish(const Problem& problem, const Vectors& columns,
-                                       const typename Part<T, group_width>::Value& y, int first, int lane) {
-  using Now = Part<T, group_width>;
+template <class Chain, class T, class Now, class Vectors>
+__device__ __forceinline__ auto finish(const Problem& problem, const Vectors& columns, const typename Now::Value& y,
+                                       int first, int lane) {
   typename Now::Value out;
   constexpr int width = Now::group / 4;
 #pragma unroll

@@ -59,6 +59,22 @@ TEST(HopperPlan, WidthsOfGroups) {
     EXPECT_EQ(reason({1024, 8192, 8192, 2, width}), "its groups are not 16, 32 or 64 columns wide") << width;
 }
 
+TEST(HopperPlan, Turns) {
+  const auto turns = [](Shape shape, Wanted wanted = Wanted::where_faster) {
+    shape.processors = 132;
+    return takes_turns(shape, wanted);
+  };
+  EXPECT_TRUE(turns({32768, 4096, 1024, 2, 64})) << "401 µs measured, 437 together";
+  EXPECT_TRUE(turns({32768, 4096, 1024, 4, 64}));
+  EXPECT_FALSE(turns({32768, 4096, 1024})) << "without a group norm the tail is short";
+  EXPECT_FALSE(turns({1024, 8192, 8192, 2, 32})) << "196 µs measured, 187 together";
+  EXPECT_FALSE(turns({1024, 4096, 1024, 4, 64})) << "a block has one tile: 49 µs measured, 46 together";
+  EXPECT_TRUE(turns({16384, 4096, 4096, 2, 32})) << "825 µs measured, 927 together";
+  EXPECT_FALSE(turns({4096, 4096, 4096, 2, 32})) << "217 µs measured, 212 together";
+  EXPECT_TRUE(turns({1024, 4096, 1024, 4, 64}, Wanted::always));
+  EXPECT_FALSE(turns({1024, 4096, 4096, 4, 64}, Wanted::always)) << "tests are to see both";
+}
+
 TEST(HopperPlan, Matrices) {
   alignas(16) static char memory[64];
   const auto why = [](Matrix matrix) {

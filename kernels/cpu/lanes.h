@@ -31,8 +31,8 @@ inline constexpr int vector_bytes = 16;
 
 template <class E, int Count>
 struct PackOf {
-  typedef E type
-      __attribute__((vector_size(Count * sizeof(E))));  // NOLINT(modernize-use-using): using takes no attribute
+  // NOLINTNEXTLINE(modernize-use-using): using takes no attribute
+  typedef E type __attribute__((vector_size(Count * sizeof(E))));
 };
 template <class E, int Count>
 using Pack = typename PackOf<E, Count>::type;

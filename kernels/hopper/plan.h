@@ -60,9 +60,10 @@ struct Estimate {
 };
 // Two processors share a tile's columns: an odd number of tiles in a column is one tile more, and a processor may be idle.
 inline double rounds_of(const Shape& shape) {
-  const std::int64_t pairs = ceiling(shape.rows, 2 * 128) * ceiling(shape.columns, 256);
+  const std::int64_t pairs = ceiling(shape.rows, 256) * ceiling(shape.columns, 256);
   return static_cast<double>(ceiling(pairs, shape.processors < 2 ? 1 : shape.processors / 2));
 }
+
 // Whether the two warpgroups of a block take turns, one multiplying while the other computes its tail. Each then reads all of the
 // weight's rows for itself: that pays where a group norm's tail is long beside the products, and where tiles follow one another.
 inline bool takes_turns(const Shape& shape, Wanted wanted) {

@@ -19,7 +19,9 @@ void MemoryBytes::read(std::uint64_t offset, std::span<unsigned char> into) cons
 FileBytes::FileBytes(const std::string& path)
     // O_NONBLOCK: opening a named pipe must not wait for a writer before we can say that it is one.
     : path_(path), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {
-  if (descriptor_ < 0) throw Failure(Exit::unreadable, path + ": cannot open: " + system_error());
+  if (descriptor_ < 0)
+    throw Failure(Exit::unreadable,
+                  path + ": cannot open: " + system_error() + "; give the name of a file that you may read");
   try {
     struct stat status {};
     if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {

@@ -85,8 +85,10 @@ void require_expected(const Report& report, const Request& request) {
       if (!site.fused && reason.empty()) reason = "; " + site.source + ": " + site.reason;
     }
     if (fused == expected.count) continue;
-    throw Failure(Exit::expectation, request.input + ": expected " + std::to_string(expected.count) + " sites of " +
-                                         expected.rule + ", fused " + std::to_string(fused) + printable(reason));
+    const std::string sites = std::to_string(expected.count) + (expected.count == 1 ? " site of " : " sites of ");
+    throw Failure(Exit::expectation, request.input + ": expected " + sites + expected.rule + ", fused " +
+                                         std::to_string(fused) + printable(reason) +
+                                         "; the table says why a linear was left: mend the model, or the --expect");
   }
 }
 
@@ -120,8 +122,7 @@ std::string verified(const torch::jit::Module& original, const torch::jit::Modul
   };
   try {
     const Verdict verdict = verify(original, fused, specimens, options);
-    if (!verdict.ok)
-      throw Failure(Exit::verification, request.input + ": verification failed: " + printable(verdict.message));
+    if (!verdict.ok) throw Failure(Exit::verification, request.input + ": verification failed: " + verdict.message);
     return verdict.message;
   } catch (const std::invalid_argument& error) {
     throw Failure(Exit::wrong_use, request.input + ": verification: " + one_line(error));
@@ -198,8 +199,13 @@ void inspect(const Request& request, std::ostream& out) {
   // Nothing is rewritten, so the CPU will do, on every machine.
   const torch::jit::Module module = load(file, request, Place::cpu, progress);
   const Report report = tailor::inspect(module, Options{request.rules});
+  Report before;  // what somebody has fused already; taking it out of a second copy is the way to know
+  if (needs_tailor(module)) {
+    auto copy = load(file, request, Place::cpu, progress);
+    before = tailor::unfuse(copy);
+  }
   progress.clear();
-  out << site_table(report, "would fuse") << '\n' << tensor_table(module) << '\n';
+  out << site_table(report, "would fuse", before) << '\n' << tensor_table(module) << '\n';
   out << whole(request.input) << (needs_tailor(module) ? " needs Tailor to be loaded\n" : " loads without Tailor\n");
 
   const auto report_file = staged(request.report, report.json() + "\n");

@@ -35,7 +35,8 @@ constexpr std::array<std::pair<std::string_view, at::ScalarType>, 10> dtypes{{
 }};
 
 [[noreturn]] void refuse(const std::string& text, const std::string& why) {
-  throw std::invalid_argument("input '" + text + "': " + why + "; an input is written like float32[16,8192]");
+  throw std::invalid_argument("input '" + text + "': " + why +
+                              "; a tensor is written like float32[16,8192], a number like 3, 0.5 or true");
 }
 
 std::string known_dtypes() {
@@ -61,6 +62,18 @@ int64_t parse_size(const std::string& text, std::string_view part) {
   return size;
 }
 
+c10::IValue parse_number(const std::string& text) {
+  if (text == "true" || text == "false") return text == "true";
+  const char* const end = text.data() + text.size();
+  const auto read = [&](auto& number) {
+    const auto [stopped, error] = std::from_chars(text.data(), end, number);
+    return error == std::errc() && stopped == end;
+  };
+  if (int64_t whole = 0; read(whole)) return whole;
+  if (double number = 0; read(number)) return number;
+  return {};
+}
+
 // A system promises more memory than it has, and ends whoever uses it.
 void require_memory(const std::string& text, const InputText& input, int64_t elements) {
   const auto pages = static_cast<double>(sysconf(_SC_PHYS_PAGES)), page = static_cast<double>(sysconf(_SC_PAGESIZE));
@@ -75,6 +88,7 @@ void require_memory(const std::string& text, const InputText& input, int64_t ele
 }  // namespace
 
 InputText parse_input(const std::string& text) {
+  if (auto number = parse_number(text); !number.isNone()) return {at::kDouble, {}, std::move(number)};
   const std::string_view view = text;
   const auto open = view.find('[');
   if (open == std::string_view::npos) refuse(text, "there is no [");
@@ -107,6 +121,40 @@ at::Tensor sample(const InputText& input, at::Generator generator) try {
 } catch (const c10::Error&) {  // of sizes that were checked: there are as many bytes, but not for this process
   throw std::invalid_argument("there is no memory for an input of " +
                               std::to_string(c10::multiply_integers(input.sizes)) + " elements");
+}
+
+c10::IValue fitted(const c10::IValue& value, const c10::TypePtr& type) {
+  const auto has_type = [](const c10::IValue& element, const c10::TypePtr& wanted) {
+    return element.type()->isSubtypeOf(*wanted);
+  };
+  if (const auto optional = type->cast<c10::OptionalType>())
+    return value.isNone() ? value : fitted(value, optional->getElementType());
+  if (type->kind() == c10::TypeKind::FloatType && value.isInt()) return static_cast<double>(value.toInt());
+  if (const auto list = type->cast<c10::ListType>(); list && value.isList()) {
+    c10::impl::GenericList typed(list->getElementType());
+    for (const auto& each : value.toListRef()) {
+      const auto element = fitted(each, list->getElementType());
+      if (!has_type(element, list->getElementType())) return value;
+      typed.push_back(element);
+    }
+    return typed;
+  }
+  if (const auto tuple = type->cast<c10::TupleType>(); tuple && value.isTuple()) {
+    auto elements = value.toTupleRef().elements().vec();
+    if (elements.size() != tuple->elements().size()) return value;
+    for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = fitted(elements[i], tuple->elements()[i]);
+    return c10::ivalue::Tuple::create(std::move(elements));
+  }
+  if (const auto dict = type->cast<c10::DictType>(); dict && value.isGenericDict()) {
+    c10::impl::GenericDict typed(dict->getKeyType(), dict->getValueType());
+    for (const auto& entry : value.toGenericDict()) {
+      const auto element = fitted(entry.value(), dict->getValueType());
+      if (!has_type(entry.key(), dict->getKeyType()) || !has_type(element, dict->getValueType())) return value;
+      typed.insert(entry.key(), element);
+    }
+    return typed;
+  }
+  return value;
 }
 
 std::vector<c10::IValue> read_inputs(const std::string& path) {

@@ -80,13 +80,17 @@ const std::vector<Option>& options() {
        "float32[16,8192]",
        true,
        {fuse},
-       "Also verify the whole model, on standard normal values. Once for each argument of\nforward, in order.",
+       "Also verify the whole model, on standard normal values. Once for each argument of\nforward, in order. A number "
+       "is "
+       "written as such: 3, 0.5, true.",
        [](Request& r, const std::string& v) { r.inputs.push_back(input_text(v)); }},
       {"input-file",
        "FILE.pt",
        false,
        {fuse},
-       "The same on the tensors that torch.save wrote to this file: one, or a tuple or list.",
+       "The same on what torch.save wrote to this file: a tensor, or a tuple or list with one\nelement for each "
+       "argument: "
+       "tensors, numbers, and tuples, lists and dictionaries of them.",
        [](Request& r, const std::string& v) { r.input_file = v; }},
       {"seed",
        "N",
@@ -98,8 +102,9 @@ const std::vector<Option>& options() {
        nullptr,
        false,
        {fuse},
-       "Your word that the weights in OUT will not be written to. Nothing is derived from\nweights yet, so today this "
-       "changes nothing.",
+       "Your word that the weights in OUT will not be written to. A file cannot keep that word,\nso this changes "
+       "nothing: "
+       "give it to the module that was loaded, with\ntorch.ops.tailor.settle_(module).",
        [](Request& r, const std::string&) { r.settle = true; }},
       {"no-verify",
        nullptr,
@@ -200,7 +205,9 @@ class Parser {
         return request_;
       } else if (!only_names && word.size() > 1 && word.front() == '-') {
         option(word);
-      } else if (request_.input.empty() && !word.empty()) {
+      } else if (word.empty()) {
+        fail("wants the name of a file, got ''");
+      } else if (request_.input.empty()) {
         request_.input = word;
       } else {
         fail("got '" + printable(word) + "' besides IN, and takes one file");

@@ -5,7 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
+#include <set>
+#include <tuple>
 #include <vector>
 
 #include "failure.h"
@@ -57,16 +58,24 @@ void collect(const torch::jit::Module& module, const std::string& prefix,
 
 }  // namespace
 
-std::string site_table(const Report& report, const std::string& done) {
+std::string site_table(const Report& report, const std::string& done, const Report& before) {
   if (report.sites.empty()) return "no linear in any method\n";
+  using Place = std::tuple<std::string, std::string, std::string>;
+  std::set<Place> already;
+  for (const Site& site : before.sites) already.emplace(site.rule, site.method, site.source);
   std::vector<std::array<std::string, 5>> rows{{"site", "rule", "method", "source", "result"}};
-  std::size_t fused = 0;
+  std::size_t fused = 0, were = 0;
   for (const Site& site : report.sites) {
-    fused += site.fused;
-    rows.push_back({std::to_string(rows.size()), or_dash(site.rule), or_dash(site.method), or_dash(site.source),
-                    site.fused ? done : "left: " + printable(site.reason)});
+    const bool was = site.fused && already.contains({site.rule, site.method, site.source});
+    were += was;
+    fused += site.fused && !was;
+    const std::string result = was ? "is fused" : site.fused ? done : "left: " + printable(site.reason);
+    rows.push_back(
+        {std::to_string(rows.size()), or_dash(site.rule), or_dash(site.method), or_dash(site.source), result});
   }
-  return aligned(rows) + done + " " + std::to_string(fused) + " of " + std::to_string(report.sites.size()) + " sites\n";
+  std::string sum = done + " " + std::to_string(fused) + " of " + std::to_string(report.sites.size()) + " sites";
+  if (were != 0) sum += ", " + std::to_string(were) + (were == 1 ? " is" : " are") + " fused already";
+  return aligned(rows) + sum + "\n";
 }
 
 std::string tensor_table(const torch::jit::Module& module) {

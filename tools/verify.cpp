@@ -15,11 +15,24 @@ std::string count(std::size_t n, const std::string& thing) {
 
 std::string place(const Site& site) { return site.method + " " + site.source + " (" + site.rule + ")"; }
 
-std::vector<c10::IValue> whole_model_inputs(const VerifyOptions& options) {
+std::vector<c10::IValue> described_inputs(const VerifyOptions& options) {
   if (!options.input_file.empty()) return read_inputs(options.input_file);
   auto generator = at::make_generator<at::CPUGeneratorImpl>(options.seed);
   std::vector<c10::IValue> inputs;
-  for (const auto& text : options.inputs) inputs.emplace_back(sample(parse_input(text), generator));
+  for (const auto& text : options.inputs) {
+    const InputText input = parse_input(text);
+    inputs.push_back(input.number.isNone() ? c10::IValue(sample(input, generator)) : input.number);
+  }
+  return inputs;
+}
+
+std::vector<c10::IValue> whole_model_inputs(const torch::jit::Module& model, const VerifyOptions& options) {
+  auto inputs = described_inputs(options);
+  const auto forward = model.find_method("forward");
+  if (!forward) return inputs;
+  const auto& arguments = forward->function().getSchema().arguments();  // the first of them is the module
+  for (std::size_t i = 0; i < inputs.size() && i + 1 < arguments.size(); ++i)
+    inputs[i] = fitted(inputs[i], arguments[i + 1].type());
   return inputs;
 }
 
@@ -27,7 +40,7 @@ std::vector<c10::IValue> whole_model_inputs(const VerifyOptions& options) {
 
 Verdict verify(const torch::jit::Module& original, const torch::jit::Module& fused,
                const std::vector<Specimen>& specimens, const VerifyOptions& options) {
-  const auto inputs = whole_model_inputs(options);  // first: a mistyped input should not cost minutes
+  const auto inputs = whole_model_inputs(original, options);  // first: a mistyped input should not cost minutes
   const bool whole_model = !options.inputs.empty() || !options.input_file.empty();
   const std::size_t steps = specimens.size() + (whole_model ? 1 : 0);
   const auto progress = [&](std::size_t done, const std::string& what) {

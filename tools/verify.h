@@ -21,7 +21,7 @@ struct Verdict {
 };
 
 struct VerifyOptions {
-  std::vector<std::string> inputs;  // texts such as float32[16,8192], one for each argument of forward
+  std::vector<std::string> inputs;  // texts such as float32[16,8192] or 3, one for each argument of forward
   std::string input_file;           // or a file that torch.save wrote; both empty: sites only
   uint64_t seed = 0;
   std::function<void(std::size_t done, std::size_t total, const std::string& what)> progress;

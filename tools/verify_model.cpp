@@ -11,7 +11,7 @@
 #include <stdexcept>
 
 #include "compare.h"
-#include "inputs.h"
+#include "failure.h"
 #include "verify.h"
 
 namespace tailor::tool {
@@ -102,7 +102,7 @@ Outcome run(const Module& module, const std::vector<c10::IValue>& inputs, std::o
   for (std::size_t i = 0; i < leaves.size(); ++i) outcome.gradients.push_back({leaves[i].name, found[i]});
   return outcome;
 } catch (const std::exception& error) {
-  return {.output = {}, .outputs = {}, .written = {}, .gradients = {}, .error = last_line(error.what())};
+  return {.output = {}, .outputs = {}, .written = {}, .gradients = {}, .error = one_line(error)};
 }
 
 // The referee is of use where it ran and is near: a model that names dtypes, or draws random numbers by dtype, computes
@@ -148,6 +148,19 @@ std::optional<std::string> compare(const Outcome& fused, const Outcome& eager, c
   return all(fused.gradients, eager.gradients, exact.gradients, false);
 }
 
+// With what to do about it.
+std::string does_not_run(const Module& module, std::string why) {
+  while (why.ends_with('.')) why.pop_back();
+  const std::string message = "the original does not run on these inputs: " + why;
+  const auto forward = module.find_method("forward");
+  if (!forward) return message + "; leave out --input and --input-file";
+  const auto& arguments = forward->function().getSchema().arguments();
+  std::string wanted;
+  for (std::size_t i = 1; i < arguments.size(); ++i)  // the first is the module
+    wanted += (wanted.empty() ? "" : ", ") + arguments[i].type()->annotation_str() + " " + arguments[i].name();
+  return message + "; forward takes (" + printable(wanted) + "): describe each with --input, or all in --input-file";
+}
+
 }  // namespace
 
 Verdict verify_model(const Module& original, const Module& fused, const std::vector<c10::IValue>& inputs,
@@ -157,7 +170,7 @@ Verdict verify_model(const Module& original, const Module& fused, const std::vec
   for (const auto& [name, training] : modes(original)) {
     const bool as_saved = std::exchange(first, false);
     const auto eager = run(original, inputs, training, std::nullopt, seed);
-    if (!eager.error.empty() && as_saved) return {false, "the original does not run on these inputs: " + eager.error};
+    if (!eager.error.empty() && as_saved) return {false, does_not_run(original, eager.error)};
     const auto ours = run(fused, inputs, training, std::nullopt, seed);
     if (!eager.error.empty() && !ours.error.empty()) {
       skipped = "not " + name + ", where the original does not run";

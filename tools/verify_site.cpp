@@ -39,7 +39,7 @@ std::optional<c10::IValue> known(const Module& module, const Origin& origin) {
   return origin.attribute.empty() ? std::nullopt : attribute(module, origin.attribute);
 }
 
-// The sizes that the sampled inputs must have, from the weight.
+// The sizes that the sampled inputs must have.
 struct Sizes {
   int64_t in, out;
   at::TensorOptions options;
@@ -52,7 +52,23 @@ std::optional<Sizes> sizes(const Specimen& specimen, const std::vector<std::opti
     if (!weight.defined() || weight.dim() != 2) continue;
     return Sizes{weight.size(1), weight.size(0), weight.options()};
   }
-  return std::nullopt;
+  // The model computes its weight. What is known of the columns tells their number, that of the rows is free.
+  Sizes sizes{40, 0, at::TensorOptions().dtype(at::kFloat)};
+  int64_t groups = 1;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!values[i]) continue;
+    if (values[i]->isTensor() && values[i]->toTensor().defined()) {
+      const auto& tensor = values[i]->toTensor();
+      if (!at::isFloatingType(tensor.scalar_type())) continue;
+      sizes.options = tensor.options();
+      if (tensor.dim() == 1) sizes.out = std::max(sizes.out, tensor.size(0));
+    } else if (specimen.inputs[i].argument == "num_groups" && values[i]->isInt()) {
+      groups = std::min<int64_t>(values[i]->toInt(), 1 << 20);
+    }
+  }
+  if (sizes.out < 2) sizes.out = 24 * std::max<int64_t>(groups, 1);
+  constexpr int64_t most = 1 << 20;  // a file may name any number, and the weight is drawn
+  return sizes.out <= most ? std::optional(sizes) : std::nullopt;
 }
 
 // A value for an input that only a run of the model would know: it was computed, or is an argument of the method.
@@ -68,6 +84,7 @@ std::optional<c10::IValue> fill(const Origin& origin, const c10::TypePtr& type, 
   const bool tensor = type->isSubtypeOf(*c10::OptionalType::create(c10::TensorType::get()));
 
   if (name == "input") return normal({batch, sizes.in});
+  if (name == "weight") return normal({sizes.out, sizes.in});
   if (name == "bias" || name == "scale" || name == "addend" || name == "norm_bias" || name == "running_mean")
     return tensor ? c10::IValue(normal({sizes.out})) : c10::IValue(0.75);
   if (name == "norm_weight" || name == "running_var") return positive({sizes.out});

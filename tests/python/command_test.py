@@ -22,6 +22,7 @@ from checks import ROOT, library, main
 COMMAND = os.environ.get("TAILOR_COMMAND", str(ROOT / "build" / "tailor"))
 BATCH_NORM = "linear_mul_batch_norm"
 NET = "return self.bn(self.gemm(x) * self.scale)"
+TWO_MORE = "def forward(self, x, d: Dict[str, Tensor], s: float):\n    return self.bn(self.gemm(x + d['k']) * self.scale) * s"
 INPUT = f"--input=float32[{models.B},{models.K}]"
 
 
@@ -114,6 +115,14 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(os.listdir(self.folder), ["model.pt"])
         self.assertEqual(self.source.read_bytes(), self.model)
 
+    def test_inspect_of_a_fused_file_says_so(self):
+        torch.jit.script(models.build("a = self.bn(self.gemm(x) * self.scale)\ny = self.gemm2(x)\nreturn a, torch.sigmoid(y) * self.factor + y")).save(self.source)
+        self.done("fuse", self.source, "-o", self.target, "--rule", BATCH_NORM)
+        text = self.done("inspect", self.target)
+        self.assertRegex(text, rf"{BATCH_NORM}\s.*\sis fused\n")
+        self.assertRegex(text, r"linear_sigmoid_mul_add\s.*\swould fuse\n")
+        self.assertIn("would fuse 1 of 2 sites, 1 is fused already\n", text)
+
     def test_unfuse_gives_a_file_that_plain_torch_runs(self):
         self.done("fuse", self.source, "-o", self.target)
         self.done("unfuse", self.target, "-o", self.folder / "plain.pt")
@@ -133,11 +142,22 @@ class CommandTest(unittest.TestCase):
         torch.save([torch.randn(models.B, models.K)], self.folder / "x.pt")
         self.done("fuse", self.source, "-o", self.target, "--input-file", self.folder / "x.pt", "--seed", 7)
 
+    def test_arguments_that_are_no_tensors(self):
+        torch.jit.script(models.build(TWO_MORE)).save(self.source)
+        x = torch.randn(models.B, models.K)
+        torch.save((x, {"k": x}, 2), self.folder / "x.pt")  # whose types are lost in the file
+        text = self.done("fuse", self.source, "-o", self.target, "--input-file", self.folder / "x.pt")
+        self.assertIn("the whole model checked", text)
+        torch.jit.script(models.build("def forward(self, x, n: int, on: bool):\n    return self.bn(self.gemm(x) * self.scale) * n if on else x")).save(self.source)
+        text = self.done("fuse", self.source, "-o", self.target, INPUT, "--input=3", "--input=true")
+        self.assertIn("the whole model checked", text)
+
     # ---- what it says no to
 
     def test_wrong_use(self):
         self.refused(2)
         self.refused(2, "fuse", self.source, says="-o OUT")
+        self.refused(2, "fuse", "", "-o", self.target, says="fuse wants the name of a file, got ''")
         self.refused(2, "fuse", self.source, "-o", self.target, "--rule", "nothing", says=BATCH_NORM)
         self.refused(2, "fuse", self.source, "-o", self.target, "--input=float32[3,", says="--input")
 
@@ -208,12 +228,16 @@ class CommandTest(unittest.TestCase):
     def test_expectation_not_met(self):
         report = self.folder / "report.json"
         result = self.refused(5, "fuse", self.source, "-o", self.target, f"--expect={BATCH_NORM}=2", "--report", report,
-                              says=f"expected 2 sites of {BATCH_NORM}, fused 1")
+                              says=f"expected 2 sites of {BATCH_NORM}, fused 1; the table says why")
         self.assertIn("fused 1 of 1 sites", result.stdout)
 
     def test_inputs_that_the_model_does_not_take(self):
         self.refused(4, "fuse", self.source, "-o", self.target, INPUT, INPUT, says="verification failed")
         self.refused(4, "fuse", self.source, "-o", self.target, "--input=float32[3,4]", says="verification failed")
+        self.refused(4, "fuse", self.source, "-o", self.target, INPUT, "--input=3", says="forward takes (Tensor x): describe each with --input")
+        torch.jit.script(models.build(TWO_MORE)).save(self.source)
+        self.refused(4, "fuse", self.source, "-o", self.target, INPUT, INPUT, "--input=3",
+                     says="Expected a value of type 'Dict[str, Tensor]' for argument 'd'")
 
     def test_help(self):
         self.assertIn("tailor fuse IN -o OUT", self.done("--help"))
@@ -231,7 +255,7 @@ class CommandTest(unittest.TestCase):
         self.refused(3, "inspect", self.source, says="torch.save wrote it")
         torch.save({"a": torch.ones(2)}, self.source, _use_new_zipfile_serialization=False)
         self.refused(3, "inspect", self.source, says="pickle")
-        self.refused(3, "inspect", other, says="No such file")
+        self.refused(3, "inspect", other, says="No such file or directory; give the name of a file")
         self.refused(3, "inspect", self.folder, says="not a regular file")
         os.mkfifo(other)
         self.refused(3, "inspect", other, says="not a regular file", leaves=("model.pt", "other"))

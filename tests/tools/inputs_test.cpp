@@ -25,9 +25,19 @@ TEST(ParseInput, ReadsTypeAndSizes) {
   EXPECT_EQ(parse_input("int64[]").sizes, std::vector<int64_t>{});
 }
 
+TEST(ParseInput, ReadsNumbers) {
+  EXPECT_TRUE(parse_input("float32[3]").number.isNone());
+  EXPECT_EQ(parse_input("-3").number.toInt(), -3);
+  EXPECT_EQ(parse_input("0.5").number.toDouble(), 0.5);
+  EXPECT_EQ(parse_input("1e-3").number.toDouble(), 1e-3);
+  EXPECT_TRUE(parse_input("true").number.toBool());
+  EXPECT_FALSE(parse_input("false").number.toBool());
+}
+
 TEST(ParseInput, SaysWhatIsWrong) {
   const std::pair<const char*, const char*> wrong[] = {
       {"float32", "there is no ["},
+      {"3x", "a number like 3, 0.5 or true"},
       {"float32[16", "does not end with ]"},
       {"float[16]", "'float' is not one of"},
       {"float32[a]", "'a' is not a size"},
@@ -57,6 +67,38 @@ TEST(Sample, IsTheSameForOneSeedAndIndexesForIntegers) {
   EXPECT_TRUE(at::equal(draw("float32[5,3]").to(at::kHalf), draw("float16[5,3]")));
   EXPECT_GE(draw("int64[100]").min().item<int64_t>(), 0);
   EXPECT_LE(draw("int64[100]").max().item<int64_t>(), 9);
+}
+
+TEST(Fitted, GivesAValueItsArgumentsType) {
+  const auto tensor = c10::TensorType::get();
+  const auto dict_type = c10::DictType::create(c10::StringType::get(), tensor);
+  c10::impl::GenericDict dict(c10::AnyType::get(), c10::AnyType::get());
+  dict.insert("k", at::ones({2}));
+  const c10::IValue fitted_dict = fitted(dict, dict_type);
+  EXPECT_TRUE(fitted_dict.type()->isSubtypeOf(*dict_type));
+  EXPECT_TRUE(at::equal(fitted_dict.toGenericDict().at("k").toTensor(), at::ones({2})));
+
+  const auto list_type = c10::ListType::create(c10::FloatType::get());
+  c10::impl::GenericList list(c10::AnyType::get());
+  list.push_back(1);
+  list.push_back(0.5);
+  EXPECT_EQ(fitted(list, list_type).toDoubleVector(), (std::vector<double>{1, 0.5}));
+  EXPECT_EQ(fitted(2, c10::OptionalType::create(c10::FloatType::get())).toDouble(), 2);
+  EXPECT_TRUE(fitted({}, c10::OptionalType::create(c10::FloatType::get())).isNone());
+
+  const auto tuple_type = c10::TupleType::create({dict_type, c10::IntType::get()});
+  EXPECT_TRUE(fitted(c10::ivalue::Tuple::create(dict, 3), tuple_type).type()->isSubtypeOf(*tuple_type));
+}
+
+TEST(Fitted, LeavesWhatDoesNotFit) {
+  c10::impl::GenericDict dict(c10::AnyType::get(), c10::AnyType::get());
+  dict.insert(3, at::ones({2}));
+  const auto wanted = c10::DictType::create(c10::StringType::get(), c10::TensorType::get());
+  EXPECT_TRUE(fitted(dict, wanted).is(dict));
+  EXPECT_TRUE(fitted(at::ones({}), c10::IntType::get()).isTensor());
+  EXPECT_EQ(fitted(0.5, c10::IntType::get()).toDouble(), 0.5);
+  const auto pair = c10::ivalue::Tuple::create(1, 2);
+  EXPECT_TRUE(fitted(pair, c10::TupleType::create({c10::FloatType::get()})).is(pair));
 }
 
 std::string message_of(const std::function<void()>& work) {

@@ -94,9 +94,11 @@ TEST(Options, WrongUse) {
   EXPECT_SAYS(refused({"--help", "me"}), "nothing after it, got 'me'");
   EXPECT_SAYS(refused({"--version", "me"}), "nothing after it, got 'me'");
   EXPECT_SAYS(refused({"fuse"}), "wants the name of a file; see 'tailor help fuse'");
+  EXPECT_SAYS(refused({"fuse", "", "-o", "out.pt"}), "fuse wants the name of a file, got ''");
   EXPECT_SAYS(refused({"fuse", "in.pt"}), "-o OUT");
   EXPECT_SAYS(refused({"unfuse", "in.pt"}), "-o OUT");
   EXPECT_SAYS(refused({"fuse", "a", "b", "-o", "c"}), "'b' besides IN");
+  EXPECT_SAYS(refused({"fuse", "a", "", "-o", "c"}), "got ''");
   EXPECT_SAYS(refused({"fuse", "a", "-o"}), "wants a value for --output");
   EXPECT_SAYS(refused({"fuse", "a", "-o", ""}), "wants a value for --output");
   EXPECT_SAYS(refused({"fuse", "a", "-o", "b", "-o", "c"}), "output once");

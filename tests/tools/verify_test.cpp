@@ -244,7 +244,8 @@ TEST(VerifySite, SeesAnErrorThatEagerDoesNotRaise) {
 
 TEST(VerifySite, SaysWhatItCannotRun) {
   auto site = specimen(chain);
-  site.inputs[1].attribute = "";
+  site.inputs[1].attribute = "";  // and as many columns as nobody has
+  site.inputs[2] = {"bias", "", at::ones({1}).expand({3 << 20})};
   auto verdict = verify_site(model(), site, 0);
   EXPECT_TRUE(verdict.ok);
   EXPECT_EQ(verdict.message, "its weight is computed");
@@ -262,6 +263,19 @@ TEST(VerifySite, SamplesWhatTheModuleDoesNotHold) {
   const auto verdict = verify_site(model(), site, 0);
   EXPECT_TRUE(verdict.ok) << verdict.message;
   EXPECT_EQ(verdict.message, "");
+}
+
+TEST(VerifySite, SamplesAWeightThatIsComputed) {
+  auto site = specimen(chain);
+  site.inputs[1].attribute = "";
+  const auto verdict = verify_site(model(), site, 0);
+  EXPECT_TRUE(verdict.ok) << verdict.message;
+  EXPECT_EQ(verdict.message, "");
+  auto wrong = specimen(std::string(linear) + "  %s : Tensor = aten::mul(%y, %beta)\n" + norm);
+  wrong.inputs[1].attribute = "";
+  EXPECT_FALSE(verify_site(model(), wrong, 0).ok);
+  for (auto& input : wrong.inputs) input.attribute = "";  // nothing tells the sizes: any will do
+  EXPECT_FALSE(verify_site(model(), wrong, 0).ok);
 }
 
 TEST(VerifySite, LeavesTheModuleAsItWas) {
@@ -321,6 +335,18 @@ TEST(VerifyModel, SaysThatTheOriginalDoesNotRun) {
   const auto verdict = verify_model(model(), model(), {at::randn({16, 41})}, 0);
   EXPECT_FALSE(verdict.ok);
   EXPECT_TRUE(contains(verdict.message, "the original does not run on these inputs: ")) << verdict.message;
+  EXPECT_TRUE(contains(verdict.message, "; forward takes (Tensor x): describe each with --input")) << verdict.message;
+}
+
+// torch puts the cause in the first line of its message, and the declaration in the last.
+TEST(VerifyModel, SaysWhichArgumentDoesNotFit) {
+  const char* const code = "def forward(self, x, n: int):\n    return torch.linear(x, self.weight) * n\n";
+  const auto x = at::randn({16, 40});
+  EXPECT_TRUE(verify_model(model(code), model(code), {x, 3}, 0).ok);
+  const auto verdict = verify_model(model(code), model(code), {x, at::ones({})}, 0);
+  EXPECT_FALSE(verdict.ok);
+  EXPECT_TRUE(contains(verdict.message, "Expected a value of type 'int' for argument 'n'")) << verdict.message;
+  EXPECT_TRUE(contains(verdict.message, "forward takes (Tensor x, int n)")) << verdict.message;
 }
 
 TEST(VerifyModel, WritesIntoNeitherModel) {
@@ -341,11 +367,11 @@ TEST(Verify, NamesTheSite) {
 
 TEST(Verify, SumsUpWhatWasChecked) {
   auto unknown = specimen(chain);
-  unknown.inputs[1].attribute = "";
+  unknown.inputs[3] = {"surprise", "", std::nullopt};
   VerifyOptions options;
   EXPECT_EQ(verify(model(), model(), {specimen(chain), unknown, specimen(chain)}, options).message,
-            "2 sites checked by themselves, 1 site not (its weight is computed), the whole model not (describe its "
-            "arguments with --input)");
+            "2 sites checked by themselves, 1 site not (nothing is known about its operand "
+            "'surprise'), the whole model not (describe its arguments with --input)");
   options.inputs = {"float32[16,40]"};
   std::vector<std::size_t> seen;
   options.progress = [&](std::size_t done, std::size_t total, const std::string&) {
@@ -355,6 +381,9 @@ TEST(Verify, SumsUpWhatWasChecked) {
   EXPECT_EQ(verify(model(), model(), {specimen(chain)}, options).message,
             "1 site checked by itself, the whole model checked");
   EXPECT_EQ(seen, (std::vector<std::size_t>{0, 1, 2}));
+  const char* const scaled_by = "def forward(self, x, s: float):\n    return torch.linear(x, self.weight) * s\n";
+  const VerifyOptions with_number{{"float32[16,40]", "3"}, {}, 0, {}};  // of the type that forward wants
+  EXPECT_TRUE(verify(model(scaled_by), model(scaled_by), {}, with_number).ok);
   options.inputs = {"float32(16)"};
   EXPECT_THROW(verify(model(), model(), {specimen(chain)}, options), std::invalid_argument);
 }

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "environment.h"
+#include "second_copy.h"
 
 namespace tailor {
 namespace {
@@ -16,6 +17,7 @@ std::atomic<bool>& splitting() {
 }
 
 TORCH_LIBRARY_FRAGMENT(tailor, library) {
+  if (is_second_copy()) return;
   library.def("fp16x3(bool on) -> bool", [](bool on) { return splitting().exchange(on); });
 }
 

@@ -16,6 +16,8 @@
 #include <tuple>
 
 #include "reference.h"
+#include "second_copy.h"
+#include "spelling.h"
 
 namespace tailor {
 namespace {
@@ -114,7 +116,7 @@ std::tuple<at::Tensor, at::Tensor> check(const at::Tensor& input, const at::Tens
               "'; the file was written by a newer Tailor");
   TORCH_CHECK(last >= 0 && last <= chain->last(), "tailor::check: ", chain_name, " has no step ", last);
   const auto shape = shape_without_work(input, weight, bias, operands);
-  if (shape && (spelling.empty() || uniform(input, weight, bias, operands)))
+  if (shape && (Spelling(spelling).promotes_as_formula() || uniform(input, weight, bias, operands)))
     return {input, at::detail::empty_meta(*shape, input.scalar_type())};
 
   // Something is unusual: do the work, so that eager's own error rises, or the shape is known.
@@ -193,11 +195,14 @@ void define_guard(torch::Library& library, const char* schema, const char* name,
   library.def(schema);
   library.impl(name, function);
   library.impl(name, torch::dispatch(c10::DispatchKey::Python, function));
+  library.impl(name,
+               torch::dispatch(c10::DispatchKey::FuncTorchBatched, function));  // vmap decomposes torch's own only
 }
 
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(tailor, library) {
+  if (is_second_copy()) return;
   define_guard(library,
                "check(Tensor(a) input, Tensor weight, Tensor? bias, Tensor?[] operands, str chain, int last, "
                "str spelling) -> (Tensor(a), Tensor)",

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <c10/util/SmallVector.h>
 
+#include "spelling.h"
+
 namespace tailor {
 namespace {
 
@@ -13,33 +15,11 @@ std::optional<at::Tensor> optional_tensor(const IValue& value) {
   return value.toTensor();
 }
 
-// A spelling taken apart.
-struct Spelling {
-  std::string_view linear = "linear";
-  std::string_view transpose;
-  std::string_view steps;
-
-  explicit Spelling(std::string_view text) {
-    if (text.empty()) return;
-    linear = text.substr(0, text.find(' '));
-    steps = text.substr(linear.size());
-    if (const auto colon = linear.find(':'); colon != std::string_view::npos) {
-      transpose = linear.substr(colon + 1);
-      linear = linear.substr(0, colon);
-    }
-  }
-
-  bool is_in_place(std::size_t step) const {
-    if (steps.empty()) return false;
-    const std::string wanted = " " + std::to_string(step) + " ";
-    return (std::string(steps) + " ").find(wanted) != std::string::npos;
-  }
-};
-
 at::Tensor transposed(const at::Tensor& weight, std::string_view how) {
   if (how == "numpy_T") return weight.numpy_T();
   if (how == "mT") return weight.mT();
   if (how == "transpose") return weight.transpose(0, 1);
+  if (how == "permute") return weight.permute({1, 0});
   return weight.t();
 }
 
@@ -47,12 +27,12 @@ at::Tensor linear(const IValue* argument, const Spelling& spelling) {
   const at::Tensor& input = argument[0].toTensor();
   const at::Tensor& weight = argument[1].toTensor();
   const auto bias = optional_tensor(argument[2]);
-  if (spelling.linear == "linear") return at::linear(input, weight, bias);
-  const at::Tensor matrix = transposed(weight, spelling.transpose);
-  if (spelling.linear == "addmm") return at::addmm(*bias, input, matrix);
-  const at::Tensor product = spelling.linear.starts_with("mm") ? at::mm(input, matrix) : at::matmul(input, matrix);
+  if (spelling.linear() == "linear") return at::linear(input, weight, bias);
+  const at::Tensor matrix = transposed(weight, spelling.transpose());
+  if (spelling.linear() == "addmm") return at::addmm(*bias, input, matrix);
+  const at::Tensor product = spelling.linear().starts_with("mm") ? at::mm(input, matrix) : at::matmul(input, matrix);
   if (!bias) return product;
-  return spelling.linear.ends_with('_') ? product.add_(*bias) : at::add(product, *bias);
+  return spelling.linear().ends_with('_') ? product.add_(*bias) : at::add(product, *bias);
 }
 
 at::Tensor swish(const at::Tensor& v) {
@@ -88,12 +68,13 @@ void run_steps(const Chain& chain, const StepArguments* arguments, Norm norm, co
     const IValue* argument = arguments[i].first;
     const auto left = [&]() -> const at::Tensor& { return results[static_cast<std::size_t>(step.left)]; };
     const bool in_place = spelling.is_in_place(i);
-    // Calls `operation` with the right operand, which alone can be a number.
-    const auto with_right = [&](auto operation) {
+    // Calls `operation` with both operands. The right one alone can be a number, and then it has no other side.
+    const auto with_operands = [&](auto operation) {
       const auto right = static_cast<std::size_t>(step.right);
       const IValue* operand = arguments[right].first;
-      if (chain.steps[right].kind == Step::Kind::scalar && !operand->isTensor()) return operation(operand->toScalar());
-      return operation(results[right]);
+      if (chain.steps[right].kind == Step::Kind::scalar && !operand->isTensor())
+        return operation(left(), operand->toScalar());
+      return spelling.is_reversed(i) ? operation(results[right], left()) : operation(left(), results[right]);
     };
     switch (step.kind) {
       case Step::Kind::linear:
@@ -106,19 +87,19 @@ void run_steps(const Chain& chain, const StepArguments* arguments, Norm norm, co
         if (argument->isTensor()) results[i] = argument->toTensor();
         break;
       case Step::Kind::add:
-        results[i] = with_right([&](const auto& r) { return in_place ? left().add_(r) : at::add(left(), r); });
+        results[i] = with_operands([&](const auto& l, const auto& r) { return in_place ? l.add_(r) : at::add(l, r); });
         break;
       case Step::Kind::mul:
-        results[i] = with_right([&](const auto& r) { return in_place ? left().mul_(r) : at::mul(left(), r); });
+        results[i] = with_operands([&](const auto& l, const auto& r) { return in_place ? l.mul_(r) : at::mul(l, r); });
         break;
       case Step::Kind::div:
-        results[i] = with_right([&](const auto& r) { return in_place ? left().div_(r) : at::div(left(), r); });
+        results[i] = with_operands([&](const auto& l, const auto& r) { return in_place ? l.div_(r) : at::div(l, r); });
         break;
       case Step::Kind::sigmoid:
         results[i] = in_place ? left().sigmoid_() : at::sigmoid(left());
         break;
       case Step::Kind::swish:
-        results[i] = swish(left());
+        results[i] = spelling.is_silu(i) ? at::silu(left()) : swish(left());
         break;
       case Step::Kind::batch_norm:
         results[i] = norm == Norm::skipped ? left() : batch_norm(left(), argument, norm);

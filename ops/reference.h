@@ -20,10 +20,8 @@ enum class Norm {
 
 // Runs the steps up to and including `last`. In floating dtypes swish is at::silu, which rounds once.
 //
-// An author may have spelled the same chain otherwise, and then promotion, broadcasting and errors are that spelling's:
-// `spelling` names the linear's ("addmm", "matmul", "mm", the last two with "_" where the bias is added in place; behind a
-// colon the transpose of the weight: "t", "numpy_T", "mT", "transpose") and then the steps that are written in place, such
-// as "linear 2" or "addmm:t". Empty means the formula's own.
+// An author may have spelled the same chain otherwise, and then promotion, broadcasting and errors are that spelling's: see
+// spelling.h. Empty means the formula's own.
 at::Tensor reference(const Chain& chain, const StepArguments* arguments, Norm norm, int last,
                      std::string_view spelling = {});
 

@@ -10,6 +10,7 @@
 #include "calls.h"
 #include "fast.h"
 #include "reference.h"
+#include "second_copy.h"
 
 namespace tailor {
 namespace {
@@ -101,12 +102,17 @@ class ChainKernel final : public c10::OperatorKernel {
 }  // namespace
 
 void define(torch::Library& library, const Chain& chain, std::initializer_list<const char*> schemas) {
+  if (is_second_copy()) return;
   const auto paths = std::make_shared<Paths>(chain);
   for (const char* text : schemas) {
     const c10::FunctionSchema schema = torch::jit::parseSchema(text);
     const bool inference = schema.overload_name().rfind("inference", 0) == 0;
     Layout layout = lay_out(chain, inference);
     require_names(schema, layout.names);
+    // In a program that is linked with the library a second copy finds this function of the first one.
+    TORCH_CHECK(find_chain(chain.name) == nullptr,
+                "Tailor is loaded already; a second copy of it cannot be: load one of "
+                "them only");
     const std::string name = c10::toString(schema.operator_name());
     library.def(text);
     const auto kernel = [&] {
@@ -118,6 +124,8 @@ void define(torch::Library& library, const Chain& chain, std::initializer_list<c
     library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Python, kernel()));
     // Functionalisation refuses an op that says that it writes. The chain's calls it knows, and what they write.
     library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Functionalize, kernel()));
+    // vmap would call an op that it does not know once for each element, or not at all where that returns no copy.
+    library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::FuncTorchBatched, kernel()));
   }
   add_chain(chain);
 }

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "../ops/environment.h"
+#include "../ops/second_copy.h"
 #include "../ops/settled.h"
 #include "graph.h"
 #include "modules.h"
@@ -19,9 +20,10 @@ namespace {
 
 std::atomic<bool> automatic{from_environment("TAILOR_AUTO", true)};
 
+const bool logging = from_environment("TAILOR_LOG", false);
+
 void log(const std::vector<Site>& sites) {
-  static const bool wanted = from_environment("TAILOR_LOG", false);
-  if (!wanted) return;
+  if (!logging) return;
   std::ostringstream text;  // one write, so that threads do not mix their lines
   for (const Site& site : sites) {
     text << "tailor: " << (site.source.empty() ? site.method : site.source) << ": ";
@@ -41,11 +43,21 @@ Hooks& earlier_hooks() {
   return *hooks;
 }
 
+// A class of torch.nn's that returns what its linear gives: whoever calls it has that linear in his own graph, and there
+// it is a site of which there is something to say.
+bool is_somebodys_part(const torch::jit::Function& function, const Site& site) {
+  return !site.fused && site.reason == result_of_the_method &&
+         function.qualname().qualifiedName().rfind("__torch__.torch.nn.", 0) == 0;
+}
+
 void fuse_quietly(torch::jit::Function& function) noexcept {
   try {
     PassOptions options;
     options.method = function.name();
-    log(fuse_function(function, options));
+    options.reasons = logging;
+    auto sites = fuse_function(function, options);
+    std::erase_if(sites, [&](const Site& site) { return is_somebodys_part(function, site); });
+    log(sites);
   } catch (const std::exception& error) {
     TORCH_WARN_ONCE("Tailor left '", function.name(), "' alone: ", error.what());
   } catch (...) {  // nothing to say of it
@@ -70,6 +82,7 @@ void before_execution(std::shared_ptr<torch::jit::Graph>& graph) noexcept {
   try {
     PassOptions options;
     options.method = "(executor)";
+    options.reasons = logging;
     const auto copy = copy_of(*graph);
     const PassResult result = run_pass(copy, options);
     if (result.changed) graph = copy;
@@ -117,6 +130,7 @@ std::string with_each_weight(const c10::IValue& value, const char* op, Do with) 
 }
 
 const bool installed = [] {
+  if (is_second_copy()) return false;
   earlier_hooks() = torch::jit::getEmitHooks();
   torch::jit::setEmitHooks(&on_module, &on_function);
   torch::jit::registerPrePass(&before_execution);
@@ -124,6 +138,7 @@ const bool installed = [] {
 }();
 
 TORCH_LIBRARY_FRAGMENT(tailor, library) {
+  if (is_second_copy()) return;
   library.def("fuse_(Any module) -> str", [](const c10::IValue& value) {
     auto module = module_of(value, "fuse_");
     return fuse(module).json();

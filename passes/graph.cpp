@@ -11,7 +11,16 @@ namespace tailor {
 namespace {
 
 using torch::jit::InlinedCallStack;
+using torch::jit::InlinedCallStackPtr;
 using torch::jit::SourceRange;
+
+// torch can give a node another call stack and not take it away. See plans.cpp.
+std::optional<InlinedCallStackPtr>& call_stack_of(Node& node);
+template <std::optional<InlinedCallStackPtr> Node::*stack>
+struct Reveal {
+  friend std::optional<InlinedCallStackPtr>& call_stack_of(Node& node) { return node.*stack; }
+};
+template struct Reveal<&Node::callstack_>;
 
 // A loaded file's code is generated; the file remembers what from.
 SourceRange original(const SourceRange& range) {
@@ -29,7 +38,8 @@ bool is_users(const SourceRange& range) {
   const auto place = original(range).file_line_col();
   if (!place) return false;
   const std::string& file = std::get<0>(*place);
-  return file.find("torch/nn/") == std::string::npos && !is_made_up(range);
+  const bool is_a_file = !file.empty() && file[0] != '<';  // a trace's calls of modules have none
+  return is_a_file && file.find("torch/nn/") == std::string::npos && !is_made_up(range);
 }
 
 std::string short_name(const std::string& file) { return file.substr(file.find_last_of('/') + 1); }
@@ -92,6 +102,7 @@ std::string_view plain_words(const Node* node) {
       {c10::prim::PythonOp, "call of a Python function"},
       {c10::prim::CallFunction, "call of a function"},
       {c10::prim::CallMethod, "call of a method"},
+      {c10::aten::__getitem__, "subscript"},
   };
   const auto found = words.find(node->kind());
   return found == words.end() ? std::string_view() : found->second;
@@ -206,9 +217,9 @@ std::string source_line(const Node* node) {
   const auto place = original(range).file_line_col();
   if (!place) return "";
   const auto& [file, line, column] = *place;
-  if (file.empty() || file[0] == '<') return "";  // a loaded trace
   if (!is_users(range))
     if (std::string traced = traced_line(original(range)); !traced.empty()) return traced;
+  if (file.empty() || file[0] == '<') return "";
   return short_name(file) + ":" + std::to_string(line);
 }
 
@@ -216,13 +227,44 @@ void take_user_line(Node* node, const Node* from) {
   const Frames frames = frames_of(from);
   node->setScope(const_cast<Node*>(from)->scope());
   node->setSourceRange(frames.ranges[frames.users]);
-  torch::jit::InlinedCallStackPtr stack;
+  InlinedCallStackPtr stack;
   for (std::size_t i = frames.users; i-- > 0;) {
     const auto& [function, range, instance] = frames.calls[i];
     stack = stack ? c10::make_intrusive<InlinedCallStack>(stack, function, range, instance)
                   : c10::make_intrusive<InlinedCallStack>(function, range, instance);
   }
-  if (stack) node->setCallStack(stack);
+  call_stack_of(*node) = stack ? std::optional(stack) : std::nullopt;
+}
+
+void keep_user_lines(Block* top) {
+  struct Line {
+    bool is_users = false;
+    SourceRange range;
+    std::optional<InlinedCallStackPtr> callers;
+  };
+  std::unordered_map<const InlinedCallStack*, Line> lines;  // nodes of one call share their frames
+  std::vector<InlinedCallStackPtr> alive;
+  for_each_block(top, [&](Block* block) {
+    for (Node* node : block->nodes()) {
+      const auto stack = node->callstack();
+      if (!stack || !*stack || is_users(node->sourceRange())) continue;
+      const auto [known, is_new] = lines.try_emplace(stack->get());
+      Line& line = known->second;
+      if (is_new) {
+        alive.push_back(*stack);
+        const Frames frames = frames_of(node);
+        line.is_users = frames.users + 1 < frames.ranges.size();
+        if (line.is_users) {
+          take_user_line(node, node);
+          line.range = node->sourceRange();
+          line.callers = node->callstack();
+        }
+      } else if (line.is_users) {
+        node->setSourceRange(line.range);
+        call_stack_of(*node) = line.callers;
+      }
+    }
+  });
 }
 
 bool is_result(const Node* node) {
@@ -247,7 +289,11 @@ std::string describe(const Node* node) {
     text = "`" + std::string(node->kind().toUnqualString()) + "`";
   else
     text = article(plain, !line.empty()) + std::string(plain);
-  return line.empty() ? text : text + " in " + line;
+  if (!line.empty()) return text + " in " + line;
+  // Of lists, and of questions like `y.dtype`, torch keeps no line; of what they are made for it does.
+  if (!node->kind().is_prim() || node->outputs().size() != 1) return text;
+  const auto all = readers(node->output());
+  return all.size() != 1 ? text : text + " for " + describe(all.front());
 }
 
 std::string attribute_path(const Value* value) {
@@ -261,9 +307,18 @@ std::string attribute_path(const Value* value) {
   return path.empty() ? "" : path + "." + name;
 }
 
-std::string name_of(const Value* value) {
-  const std::string path = attribute_path(value);
-  return path.empty() ? value->debugName() : path;
+std::string describe(const Value* value) {
+  const auto quoted = [](const std::string& name) { return "`" + name + "`"; };
+  if (const std::string path = attribute_path(value); !path.empty()) return quoted(path);
+  if (value->hasDebugName()) {
+    const std::string name = value->debugNameBase();
+    // "_12" is what a saved file calls what its author gave no name.
+    if (name.find_first_not_of("_0123456789") != std::string::npos) return quoted(name);
+  }
+  const Node* node = value->node();
+  if (node->kind() == c10::prim::Constant) return "a constant";
+  if (node->kind() == c10::prim::Param) return "an argument";
+  return "the result of " + describe(node);
 }
 
 }  // namespace tailor

@@ -47,6 +47,9 @@ std::string source_line(const Node* node);
 // Lets errors of `node` point to the user's line of `from`, also after the file was saved, which forgets inlined frames.
 void take_user_line(Node* node, const Node* from);
 
+// The same for all nodes of a graph whose calls were inlined, so that saving it forgets no line.
+void keep_user_lines(Block* top);
+
 // Whether the node returns what it reads from the method, a branch or a loop, alone or in a tuple.
 bool is_result(const Node* node);
 
@@ -56,8 +59,9 @@ std::string describe(const Node* node);
 // The path of an attribute from the graph's first input: "gemm.weight"; empty for anything else.
 std::string attribute_path(const Value* value);
 
-// What a value is called where a person reads about it: its attribute's path or its own name.
-std::string name_of(const Value* value);
+// What a value is called where a person reads about it: "`gemm.weight`" for an attribute, "`y`" for a variable, else
+// "the result of `add` in net.py:31".
+std::string describe(const Value* value);
 
 // Visits every block of a block, itself first, those of forked graphs not among them.
 template <class Visitor>

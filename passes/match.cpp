@@ -18,11 +18,23 @@ bool has_dimensions(const Node* node, std::int64_t first, std::int64_t second) {
   return node->inputs().size() == 3 && ((is(1, first) && is(2, second)) || (is(1, second) && is(2, first)));
 }
 
-// Which of the transposes that ops/reference.h names the node is; empty for anything else.
+// Whether the node is permute(1, 0). The pass has made its list a constant.
+bool swaps_two(const Node* node) {
+  const auto order = torch::jit::toIValue(node->input(1));
+  if (!order || !order->isIntList() || order->toIntList().size() != 2) return false;
+  const auto is = [&](std::size_t i, std::int64_t wanted) {
+    const std::int64_t dimension = order->toIntList().get(i);
+    return dimension == wanted || dimension == wanted - 2;
+  };
+  return is(0, 1) && is(1, 0);
+}
+
+// Which of the transposes that ops/reference.cpp names the node is; empty for anything else.
 std::string transpose_of(const Node* node) {
   if (is_in_place(node)) return "";
   for (const char* name : {"t", "numpy_T", "mT"})
     if (is_aten(node, name)) return name;
+  if (is_aten(node, "permute")) return swaps_two(node) ? "permute" : "";
   if (!is_aten(node, "transpose")) return "";
   return has_dimensions(node, 0, 1) ? "transpose" : has_dimensions(node, -1, -2) ? "mT" : "";
 }
@@ -96,7 +108,19 @@ class Matcher {
       right_operation_ = !reason_.empty();
       if (right_operation_) return false;
     }
-    return fail(wanted(i, value));
+    const auto all = readers(value);
+    const auto elsewhere = std::find_if(all.begin(), all.end(), [&](const Node* node) {
+      return node->owningBlock() != value->node()->owningBlock() && begins_step(i, node);
+    });
+    right_operation_ = elsewhere != all.end();
+    return fail(wanted(i, value, right_operation_ ? *elsewhere : nullptr));
+  }
+
+  // Whether the node's kind is the one with which step i begins.
+  bool begins_step(int i, const Node* node) const {
+    const Kind kind = step(i).kind;
+    if (kind == Kind::swish) return is_aten(node, "silu") || is_aten(node, "sigmoid");
+    return is_aten(node, to_string(kind)) && (kind != Kind::mul || !is_half_of_swish(node));
   }
 
   bool is_step(int i, Node* node, Value* value) {
@@ -120,6 +144,8 @@ class Matcher {
     return false;
   }
 
+  void say(const char* what, int step) { words_ += " " + (what + std::to_string(step)); }
+
   bool take(int i, Node* node) {
     add_part(node, i);
     result(i) = node->output();
@@ -139,7 +165,9 @@ class Matcher {
     const bool commutes = s.kind != Kind::div;
     if (!commutes && value_is_left != (s.left == previous_))
       return fail(describe(node) + " has its operands in the other order");
-    return is_operand(other, node, node->input(value_is_left ? 1 : 0)) && take(i, node);
+    if (!is_operand(other, node, node->input(value_is_left ? 1 : 0))) return false;
+    if (value_is_left != (s.left == previous_)) say("reversed:", i);
+    return take(i, node);
   }
 
   // `v * sigmoid(v)`, which belongs to another rule's swish.
@@ -169,12 +197,15 @@ class Matcher {
       return true;
     }
     if (seen(value) == result(i)) return true;
-    return fail(describe(node) + " reads `" + name_of(value) + "`, the rule wants the result of " +
+    return fail(describe(node) + " reads " + describe(value) + ", the rule wants the result of " +
                 describe(result(i)->node()));
   }
 
   bool is_swish(int i, Node* node, Value* value) {
-    if (is_aten(node, "silu")) return take(i, node);
+    if (is_aten(node, "silu")) {
+      say("silu:", i);
+      return take(i, node);
+    }
     if (!is_aten(node, "sigmoid")) return false;
     for (Node* product : readers(node->output())) {
       if (product->owningBlock() != node->owningBlock() || !is_plain_arithmetic(product, Kind::mul)) continue;
@@ -182,6 +213,7 @@ class Matcher {
       const Value* right = seen(product->input(1));
       if ((left == value && right == node->output()) || (left == node->output() && right == value)) {
         add_part(node, previous_);
+        if (left != value) say("reversed:", i);
         return take(i, product);
       }
     }
@@ -195,13 +227,13 @@ class Matcher {
     return take(i, node);
   }
 
-  std::string wanted(int i, Value* value) {
+  std::string wanted(int i, Value* value, const Node* elsewhere) {
     const auto all = readers(value);
     std::string text = "after " + describe(value->node()) + " the rule wants " + std::string(to_string(step(i).kind));
     if (all.empty()) return text + ", but nothing reads it";
     const auto interesting =
         std::find_if(all.begin(), all.end(), [](const Node* node) { return !is_shape_reader(node); });
-    const Node* found = interesting == all.end() ? all.front() : *interesting;
+    const Node* found = elsewhere ? elsewhere : interesting == all.end() ? all.front() : *interesting;
     if (found->owningBlock() != value->node()->owningBlock() && !is_result(found))
       return text + ", but " + describe(found) + " stands in another branch or loop";
     return text + ", found " + describe(found);
@@ -212,17 +244,16 @@ class Matcher {
                      [](const Part& a, const Part& b) { return a.node->isBefore(b.node); });
   }
 
-  // How the linear is written, and which steps are written in place.
+  // How the linear is written, which steps are written in place, and what else was noticed of steps.
   void spell() {
     const std::string linear = match_.linear.nodes.front()->kind().toUnqualString();
-    std::string in_place;
     for (const Part& part : match_.parts)
-      if (is_in_place(part.node) && part.done > 0) in_place += " " + std::to_string(part.done);
+      if (is_in_place(part.node) && part.done > 0) say("", part.done);
     const bool bias_in_place = match_.linear.nodes.size() > 1 && is_in_place(match_.linear.nodes.back());
-    if (linear == "linear" && in_place.empty()) return;
+    if (linear == "linear" && words_.empty()) return;
     const Node* transpose = match_.linear.transpose;
     const std::string how = transpose ? ":" + transpose_of(transpose) : "";
-    match_.spelling = linear + (bias_in_place ? "_" : "") + how + in_place;
+    match_.spelling = linear + (bias_in_place ? "_" : "") + how + words_;
   }
 
   bool is_part(const Node* node) const {
@@ -233,7 +264,7 @@ class Matcher {
     for (std::size_t i = 0; i < match_.arguments.size(); ++i)
       for (Value* argument : match_.arguments[i])
         if (argument && is_part(seen(argument)->node()))
-          return fail("`" + name_of(argument) + "`, an operand of the rule, is computed inside it by " +
+          return fail(describe(argument) + ", an operand of the rule, is computed inside it by " +
                       describe(seen(argument)->node()));
     return true;
   }
@@ -278,6 +309,7 @@ class Matcher {
   Match match_;
   int previous_ = 0;
   bool right_operation_ = false;
+  std::string words_;  // of the spelling, a blank before each
   std::string reason_;
 };
 

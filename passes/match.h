@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../ops/chain.h"
+#include "../ops/spelling.h"
 #include "graph.h"
 
 namespace tailor {
@@ -45,10 +46,10 @@ struct Match {
   std::vector<std::vector<Value*>> arguments;  // by step: those of the op
   std::vector<Value*> results;                 // by step
   std::vector<ShapeReader> shape_readers;
-  std::string spelling;         // see ops/reference.h; empty where it is the formula's
+  std::string spelling;         // see ops/spelling.h; empty where it is the formula's
   bool inference_only = false;  // eager has no gradients for that spelling
 
-  bool needs_uniform() const { return !spelling.empty(); }
+  bool needs_uniform() const { return !Spelling(spelling).promotes_as_formula(); }
 
   Node* last() const { return parts.back().node; }
 };

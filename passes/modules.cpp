@@ -37,6 +37,26 @@ void for_each_call(const Block* block, const std::function<void(Function&)>& vis
   });
 }
 
+// Calls that were inlined, as a graph's are when it is fused. The functions may be gone: they are not to be looked at.
+class InlinedCalls {
+ public:
+  explicit InlinedCalls(std::unordered_set<const Function*>& called) : called_(called) {}
+
+  void add(const Block* block) {
+    for_each_block(const_cast<Block*>(block), [&](Block* inner) {
+      for (const Node* node : inner->nodes()) {
+        if (const auto stack = node->callstack(); stack && *stack && seen_.insert(stack->get()).second)
+          for (const auto& call : (*stack)->vec()) called_.insert(std::get<0>(call));
+        if (const auto forked = forked_graph(node)) add(forked->block());
+      }
+    });
+  }
+
+ private:
+  std::unordered_set<const Function*>& called_;
+  std::unordered_set<const torch::jit::InlinedCallStack*> seen_;  // nodes of one call share theirs
+};
+
 void add_called(Function& function, std::unordered_set<const Function*>& called) {
   auto* graph_function = torch::jit::tryToGraphFunction(function);
   if (!graph_function) return;
@@ -80,13 +100,25 @@ void for_each_entry(const std::vector<Place>& places, Visitor&& visit) {
     for (Function* method : place.module.type()->methods()) add_called(*method, called);
   const Place& top = places.back();
   const bool is_container = top.module.type()->methods().empty();
-  for (const Place& place : places)
-    for (Function* method : place.module.type()->methods()) {
-      auto* function = torch::jit::tryToGraphFunction(*method);
-      const bool is_entry =
-          &place == &top || (!called.contains(method) && (is_container || method->name() != "forward"));
-      if (function && is_entry) visit(place, *function);
-    }
+  const auto is_entry = [&](const Place& place, const Function* method) {
+    return &place == &top || (!called.contains(method) && (is_container || method->name() != "forward"));
+  };
+  const auto for_each_method = [&](auto&& look) {
+    for (const Place& place : places)
+      for (Function* method : place.module.type()->methods())
+        if (auto* function = torch::jit::tryToGraphFunction(*method)) look(place, *function);
+  };
+  bool is_doubtful = false;
+  for_each_method([&](const Place& place, GraphFunction& function) {
+    is_doubtful = is_doubtful || (&place != &top && is_entry(place, &function));
+  });
+  if (is_doubtful) {
+    InlinedCalls inlined(called);
+    for_each_method([&](const Place&, GraphFunction& function) { inlined.add(function.graph()->block()); });
+  }
+  for_each_method([&](const Place& place, GraphFunction& function) {
+    if (is_entry(place, &function)) visit(place, function);
+  });
 }
 
 void append(std::vector<Site>& to, std::vector<Site> more) { to.insert(to.end(), more.begin(), more.end()); }
@@ -149,12 +181,17 @@ Report inspect(const Module& module, const Options& options) {
 }
 
 Report unfuse(Module& module) {
-  Report report;
-  for (const Place& place : one_of_every_class(module)) {
+  const auto places = one_of_every_class(module);
+  Report report;  // as fuse counts: each entry with all that it calls
+  for_each_entry(places, [&](const Place& place, GraphFunction& function) {
+    unfuse_graph(inlined_copy(function), report.sites, full_name(place, function));
+  });
+  for (const Place& place : places) {
     for (Function* method : place.module.type()->methods()) {
       auto* function = torch::jit::tryToGraphFunction(*method);
       if (!function) continue;
-      unfuse_graph(function->graph(), report.sites, full_name(place, *function));
+      std::vector<Site> counted_above;
+      unfuse_graph(function->graph(), counted_above, "");
       forget_plans(*function);
     }
   }

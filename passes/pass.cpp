@@ -1,9 +1,11 @@
 #include "pass.h"
 
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/normalize_ops.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "in_place.h"
@@ -17,7 +19,8 @@ namespace {
 // What a site became; `proven` only where there is something to rewrite.
 struct Finding {
   Site site;
-  std::optional<Proven> proven;
+  std::optional<Proven> proven = std::nullopt;
+  const Node* linear = nullptr;  // of a site that was left alone
 };
 
 // The If that rewrite() made around a chain in another spelling; it holds that spelling still.
@@ -25,9 +28,28 @@ bool is_guarded(const Node* node) {
   return node->kind() == c10::prim::If && is_tailor(node->input()->node(), "uniform");
 }
 
+// permute(w, [1, 0]): torch takes a list for something that may change.
+void make_orders_constant(Node* permute) {
+  Node* list = permute->input(1)->node();
+  if (list->kind() != c10::prim::ListConstruct || list->output()->uses().size() != 1) return;
+  c10::List<std::int64_t> order;
+  for (const Value* element : list->inputs()) {
+    const auto dimension = torch::jit::toIValue(element);
+    if (!dimension || !dimension->isInt()) return;
+    order.push_back(dimension->toInt());
+  }
+  const torch::jit::WithInsertPoint here(permute);
+  permute->replaceInput(1, permute->owningGraph()->insertConstant(order));
+  list->destroy();
+}
+
 void normalise(std::shared_ptr<Graph> graph) {
   torch::jit::NormalizeOps(graph);
   torch::jit::ConstantPropagationImmutableTypes(graph);  // torch.nn asks `if inplace` of constants
+  for_each_block(graph->block(), [](Block* block) {
+    for (Node* node : block->nodes())
+      if (is_aten(node, "permute")) make_orders_constant(node);
+  });
 }
 
 // A submodule was fused by itself, and its parent calls it inside `with autocast`: there it must be what torch can cast.
@@ -39,6 +61,8 @@ bool unfuse_under_autocast(const std::shared_ptr<Graph>& graph) {
   std::vector<Site> ignored;
   return autocasts && unfuse_graph(graph, ignored, "");
 }
+
+std::string taken() { return "what follows belongs to the chain of another linear"; }
 
 class Search {
  public:
@@ -52,13 +76,13 @@ class Search {
   void look(Block* block) {
     for (Node* node : block->nodes()) {
       if (const Chain* chain = fused_chain(node)) {
-        findings_.push_back({{std::string(chain->name), options_.method, source_line(node), true, ""}, {}});
+        findings_.push_back({{std::string(chain->name), options_.method, source_line(node), true, ""}});
       } else if (!claimed_.contains(node)) {
         if (const auto linears = linears_at(node); !linears.empty())
           findings_.push_back(examine(node, linears));
         else if (is_scaled_linear(node))
           findings_.push_back(
-              {{"", options_.method, source_line(node), false, describe(node) + " has an alpha or a beta"}, {}});
+              {{"", options_.method, source_line(node), false, describe(node) + " has an alpha or a beta"}, {}, node});
       }
       if (is_guarded(node))
         look(node->blocks()[0]);
@@ -74,7 +98,7 @@ class Search {
 
   // Tries every rule, the longest first, and keeps the first that proves or the one that came nearest.
   Finding examine(Node* node, const std::vector<Linear>& linears) {
-    Finding best{{"", options_.method, source_line(node), false, ""}, {}};
+    Finding best{{"", options_.method, source_line(node), false, ""}, {}, node};
     constexpr int proven_nearness = 1000;  // only the proof failed
     int nearest = 0;
     const auto note = [&](const Chain& chain, int nearness, const std::string& reason) {
@@ -101,11 +125,28 @@ class Search {
         best.site.rule = chain->name;
         best.site.fused = true;
         best.site.reason.clear();
-        return {best.site, Proven{std::move(whole), std::get<Proof>(std::move(proof))}};
+        return {best.site, Proven{std::move(whole), std::get<Proof>(std::move(proof))}, nullptr};
       }
     }
     if (nearest == 0) best.site.reason = begins_no_rule(linears.front());
+    if (nearest == 0 && !options_.rules.empty()) look_at_other_rules(linears, best.site);
     return best;
+  }
+
+  // What begins no rule that was asked for may begin another.
+  void look_at_other_rules(const std::vector<Linear>& linears, Site& site) const {
+    for (const Chain* chain : all_chains()) {
+      if (is_wanted(*chain)) continue;
+      for (const Linear& linear : linears) {
+        const auto found = match(*chain, linear);
+        if (std::holds_alternative<Match>(found)) {
+          site.rule = chain->name;
+          site.reason = "that rule was not asked for";
+          return;
+        }
+        if (std::get<Miss>(found).nearness() > 0) site.reason = begins_no_rule(linears.front(), "that was asked for ");
+      }
+    }
   }
 
   bool is_free(const Match& whole) const {
@@ -113,15 +154,13 @@ class Search {
                         [&](const Part& part) { return claimed_.contains(part.node); });
   }
 
-  static std::string taken() { return "what follows belongs to the chain of another linear"; }
-
-  static std::string begins_no_rule(const Linear& linear) {
+  static std::string begins_no_rule(const Linear& linear, const std::string& which = "") {
     auto all = readers(linear.y());
     if (all.empty()) return "nothing reads its result";
     std::stable_partition(all.begin(), all.end(), [](const Node* reader) { return !is_shape_reader(reader); });
     for (const Node* reader : all)
       if (is_result(reader)) return "its result is " + describe(reader);
-    return "its result goes to " + describe(all.front()) + ", with which no rule begins";
+    return "its result goes to " + describe(all.front()) + ", with which no rule " + which + "begins";
   }
 
   Surroundings surroundings_;
@@ -129,6 +168,43 @@ class Search {
   std::vector<Finding> findings_;
   std::unordered_set<const Node*> claimed_;
 };
+
+std::vector<const Node*> linears_of(Block* top) {
+  std::vector<const Node*> all;
+  for_each_block(top, [&](Block* block) {
+    for (Node* node : block->nodes())
+      if (!linears_at(node).empty() || is_scaled_linear(node)) all.push_back(node);
+  });
+  return all;
+}
+
+// Why a linear was left alone beside chains that are fused already: said of the graph as its author wrote it, which has
+// none of the ops and guards that his linear's result may go to here.
+void explain_as_written(const std::shared_ptr<Graph>& graph, std::vector<Finding>& findings,
+                        const PassOptions& options) {
+  std::unordered_map<const Node*, Site*> left;
+  for (Finding& finding : findings)
+    if (finding.linear) left[finding.linear] = &finding.site;
+  if (left.empty()) return;
+  const auto written = copy_of(*graph);
+  const auto here = linears_of(graph->block());
+  const auto there = linears_of(written->block());
+  if (here.size() != there.size()) return;
+  std::vector<Site> ignored;
+  unfuse_graph(written, ignored, "", UnknownLine::none);
+  const InPlaceResults results(written->block());
+  Search search(written, options);
+  std::unordered_map<const Node*, const Site*> sites;
+  for (const Finding& finding : search.findings())
+    sites[finding.proven ? finding.proven->match.linear.nodes.front() : finding.linear] = &finding.site;
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    const auto site = left.find(here[i]);
+    const auto as_written = sites.find(there[i]);
+    if (site == left.end() || as_written == sites.end()) continue;
+    site->second->rule = as_written->second->rule;
+    site->second->reason = as_written->second->fused ? taken() : as_written->second->reason;
+  }
+}
 
 template <class Visitor>
 void for_each_forked_graph(Block* block, Visitor&& visit) {
@@ -144,9 +220,11 @@ PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& opti
   PassResult result;
   if (!has_linear(graph->block()) && !has_tailor_op(graph->block())) return result;
   result.changed = unfuse_under_autocast(graph);
+  const bool was_fused = has_tailor_op(graph->block());
   normalise(graph);
   const InPlaceResults results(graph->block());
   Search search(graph, options);
+  if (was_fused && options.reasons) explain_as_written(graph, search.findings(), options);
   std::vector<Proven> proven;
   for (Finding& finding : search.findings()) {
     result.sites.push_back(finding.site);
@@ -160,6 +238,7 @@ PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& opti
   rewrite(*graph, proven);
   results.give_back();
   result.changed = settle_after_freezing(*graph) || !proven.empty() || result.changed;
+  if (result.changed) keep_user_lines(graph->block());
 
   for_each_forked_graph(graph->block(), [&](const std::shared_ptr<Graph>& forked) {
     const PassResult inner = run_pass(forked, options);

@@ -15,6 +15,7 @@ struct PassOptions {
   std::vector<std::string> rules;              // empty means all
   std::string method;                          // its name in the report
   std::vector<Specimen>* specimens = nullptr;  // where fused sites are to be kept
+  bool reasons = true;                         // whether anybody reads why a site was left alone
 };
 
 struct PassResult {
@@ -26,8 +27,14 @@ struct PassResult {
 // copy is thrown away, else it takes the original's place.
 PassResult run_pass(const std::shared_ptr<torch::jit::Graph>& graph, const PassOptions& options);
 
-// The inverse: only ATen's ops are left. Returns whether there was anything to do.
-bool unfuse_graph(const std::shared_ptr<torch::jit::Graph>& graph, std::vector<Site>& sites, const std::string& method);
+// The reason of a site of which the method returns the linear's own result.
+inline constexpr const char* result_of_the_method = "its result is the method's result";
+
+// The inverse: only ATen's ops are left. Returns whether there was anything to do. A call whose line nobody knows any more
+// gets that of its linear, so that an error leads near, or none.
+enum class UnknownLine { of_linear, none };
+bool unfuse_graph(const std::shared_ptr<torch::jit::Graph>& graph, std::vector<Site>& sites, const std::string& method,
+                  UnknownLine unknown = UnknownLine::of_linear);
 
 bool has_linear(const torch::jit::Block* block);  // a quick look, in calls and forks too
 bool has_tailor_op(const torch::jit::Block* block);

@@ -129,6 +129,26 @@ bool is_available_at(const Value* value, const Node* node, const std::unordered_
          is_available_at(producer->input(), node, assigned);
 }
 
+bool is_norm(const Part& part) { return is_aten(part.node, "batch_norm") || is_aten(part.node, "group_norm"); }
+
+// Where the author wrote silu, a check says so: that tells unfuse, and raises what silu alone raises. Not where an If
+// holds the spelling itself.
+void keep_silu(const Match& match, std::vector<Gap>& gaps) {
+  if (match.needs_uniform()) return;
+  const auto& parts = match.parts;
+  const auto is_silu = [](const Part& part) { return is_aten(part.node, "silu"); };
+  if (std::none_of(parts.begin(), parts.end(), is_silu)) return;
+  const auto norm = static_cast<std::size_t>(std::find_if(parts.begin(), parts.end(), is_norm) - parts.begin());
+  const std::size_t last = std::min(norm, parts.size() - 1) - 1;  // what may raise stands before the norm
+  std::size_t needed = last;
+  while (needed > 0 && !is_silu(parts[needed])) --needed;
+  const auto is_enough = [&](const Gap& gap) { return gap.check && gap.part >= needed && gap.part <= last; };
+  if (std::any_of(gaps.begin(), gaps.end(), is_enough)) return;
+  auto gap = std::find_if(gaps.begin(), gaps.end(), [&](const Gap& each) { return each.part >= last; });
+  if (gap == gaps.end() || gap->part != last) gap = gaps.insert(gap, {last, false, {}});
+  gap->check = true;
+}
+
 // Whether the value is a tensor that an attribute holds or a caller gave.
 bool is_from_outside(const Value* value) {
   const Node* producer = seen(const_cast<Value*>(value))->node();
@@ -186,7 +206,7 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
   bool norm_is_done = false;
   for (std::size_t i = 0; i + 1 < match.parts.size(); ++i) {
     const Part& part = match.parts[i];
-    norm_is_done = norm_is_done || is_aten(part.node, "batch_norm") || is_aten(part.node, "group_norm");
+    norm_is_done = norm_is_done || is_norm(part);
     const std::size_t begin = places_.at(part.node).index + 1;
     const std::size_t end = places_.at(match.parts[i + 1].node).index;
     Gap gap{i, false, {}};
@@ -216,6 +236,7 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
       if (std::string reason = prove_writer(match, part, writer->node, gap); !reason.empty()) return reason;
     if (gap.check || !gap.written.empty()) proof.gaps.push_back(std::move(gap));
   }
+  keep_silu(match, proof.gaps);
   return proof;
 }
 
@@ -242,7 +263,7 @@ std::string Surroundings::prove_writer(const Match& match, const Part& part, Nod
     for (const Value* operand : read) {
       const Value* value = seen(const_cast<Value*>(operand));
       if (seen(written) == value || (!path.empty() && path == attribute_path(value)))
-        return describe(writer) + " writes to `" + name_of(value) + "`, which the chain has read";
+        return describe(writer) + " writes to " + describe(value) + ", which the chain has read";
     }
     if (written->type()->isSubtypeOf(*c10::NoneType::get())) continue;
     const bool is_tensor = written->type()->isSubtypeOf(*c10::TensorType::get());

@@ -15,12 +15,17 @@ using torch::jit::WithInsertPoint;
 // Writes the chain's ATen calls before `op`.
 class Author {
  public:
-  Author(Graph& graph, const Chain& chain, Node* op) : graph_(graph), chain_(chain), op_(op) {}
+  Author(Graph& graph, const Chain& chain, Node* op, std::string_view spelling, UnknownLine unknown)
+      : graph_(graph), chain_(chain), op_(op), spelling_(spelling), unknown_(unknown) {}
 
   std::vector<Part> write() {
     const WithInsertPoint here(op_);
     std::vector<Value*> results;
     const auto result = [&](int i) { return results[static_cast<std::size_t>(i)]; };
+    const auto in_order = [&](int i, Value* left, Value* right) -> std::vector<Value*> {
+      if (spelling_.is_reversed(static_cast<std::size_t>(i))) std::swap(left, right);
+      return {left, right};
+    };
     for (int i = 0; i <= chain_.last(); ++i) {
       const Step& step = chain_.steps[static_cast<std::size_t>(i)];
       switch (step.kind) {
@@ -32,11 +37,12 @@ class Author {
           results.push_back(take(1)[0]);
           break;
         case Kind::add:
-          results.push_back(put(c10::aten::add, {result(step.left), result(step.right), constant(1)}, i));
+        case Kind::mul: {
+          auto inputs = in_order(i, result(step.left), result(step.right));
+          if (step.kind == Kind::add) inputs.push_back(constant(1));
+          results.push_back(put(step.kind == Kind::add ? c10::aten::add : c10::aten::mul, inputs, i));
           break;
-        case Kind::mul:
-          results.push_back(put(c10::aten::mul, {result(step.left), result(step.right)}, i));
-          break;
+        }
         case Kind::div:
           results.push_back(put(c10::aten::div, {result(step.left), result(step.right)}, i));
           break;
@@ -44,9 +50,12 @@ class Author {
           results.push_back(put(c10::aten::sigmoid, {result(step.left)}, i));
           break;
         case Kind::swish: {
-          // Not aten::silu, which refuses integers that this takes.
+          if (spelling_.is_silu(static_cast<std::size_t>(i))) {
+            results.push_back(put(c10::aten::silu, {result(step.left)}, i));
+            break;
+          }
           Value* gate = put(c10::aten::sigmoid, {result(step.left)}, step.left);
-          results.push_back(put(c10::aten::mul, {result(step.left), gate}, i));
+          results.push_back(put(c10::aten::mul, in_order(i, result(step.left), gate), i));
           break;
         }
         case Kind::batch_norm:
@@ -91,6 +100,7 @@ class Author {
   Value* put(Symbol kind, const std::vector<Value*>& inputs, int done) {
     Node* node = graph_.insertNode(graph_.create(kind, inputs));
     node->copyMetadata(op_);
+    if (done > 0 && unknown_ == UnknownLine::none) node->setSourceRange({});
     parts_.push_back({node, done});
     return node->output();
   }
@@ -98,6 +108,8 @@ class Author {
   Graph& graph_;
   const Chain& chain_;
   Node* op_;
+  Spelling spelling_;
+  UnknownLine unknown_;
   std::size_t next_ = 0;
   std::vector<Part> parts_;
 };
@@ -107,6 +119,11 @@ std::vector<Node*> checks_before(Value* input) {
   std::vector<Node*> checks;
   for (Node* node = input->node(); is_tailor(node, "check"); node = node->input(0)->node()) checks.push_back(node);
   return {checks.rbegin(), checks.rend()};
+}
+
+// How the author wrote the chain, which each of its checks knows; the formula's own way where there is none.
+std::string spelling_of(const std::vector<Node*>& checks) {
+  return checks.empty() ? "" : torch::jit::toIValue(checks.back()->input(6))->toStringRef();
 }
 
 // Moves the parts to where the checks say that they stood, and gives shape readers the values themselves.
@@ -122,6 +139,7 @@ void undo_checks(const std::vector<Part>& parts, const std::vector<Node*>& check
             input->node()->moveBefore(check);
         part.node->moveBefore(check);
       }
+      if (part.done == last) part.node->copyMetadata(check);  // whose line is that of the part
       if (part.done == last && !value) value = part.node->output();
     }
     check->output(0)->replaceAllUsesWith(check->input(0));
@@ -154,8 +172,8 @@ std::vector<Part> take_spelling(Node* choice, const Chain& chain) {
 
 class Unfuser {
  public:
-  Unfuser(Graph& graph, std::vector<Site>& sites, const std::string& method)
-      : graph_(graph), sites_(sites), method_(method) {}
+  Unfuser(Graph& graph, std::vector<Site>& sites, const std::string& method, UnknownLine unknown)
+      : graph_(graph), sites_(sites), method_(method), unknown_(unknown) {}
 
   void run(Block* block) {
     for (auto it = block->nodes().begin(); it != block->nodes().end();) {
@@ -179,7 +197,8 @@ class Unfuser {
   void undo_op(Node* op, const Chain& chain) {
     note(chain, op);
     const auto checks = checks_before(op->input(0));
-    const auto parts = Author(graph_, chain, op).write();
+    const std::string spelling = spelling_of(checks);
+    const auto parts = Author(graph_, chain, op, spelling, unknown_).write();
     Value* result = parts.back().node->output();
     result->copyMetadata(op->output());
     result->setType(op->output()->type());
@@ -215,17 +234,19 @@ class Unfuser {
   Graph& graph_;
   std::vector<Site>& sites_;
   const std::string& method_;
+  UnknownLine unknown_;
 };
 
 }  // namespace
 
-bool unfuse_graph(const std::shared_ptr<Graph>& graph, std::vector<Site>& sites, const std::string& method) {
+bool unfuse_graph(const std::shared_ptr<Graph>& graph, std::vector<Site>& sites, const std::string& method,
+                  UnknownLine unknown) {
   if (!has_tailor_op(graph->block())) return false;
   drop_unwritten(graph->block());  // read again where the author read it
-  Unfuser(*graph, sites, method).run(graph->block());
+  Unfuser(*graph, sites, method, unknown).run(graph->block());
   for_each_block(graph->block(), [&](Block* block) {
     for (Node* node : block->nodes())
-      if (const auto forked = forked_graph(node)) unfuse_graph(forked, sites, method);
+      if (const auto forked = forked_graph(node)) unfuse_graph(forked, sites, method, unknown);
   });
   return true;
 }

@@ -81,6 +81,37 @@ TEST(Check, RaisesAsSpelled) {
   EXPECT_NE(message_of([&] { check(batch, w, b, {}, mul_bn, 0, "addmm"); }), "");
   EXPECT_EQ(check(batch, w, b, {}, mul_bn, 0, "matmul").sizes(), (at::IntArrayRef{4, 7, 12}));
   EXPECT_EQ(check(x, w, b, {wide}, mul_bn, 2).sizes(), (at::IntArrayRef{2, 7, 12}));
+  EXPECT_EQ(message_of([&] {
+              check(x, random({12, 6}), b, {}, mul_bn, 0, "matmul:permute");
+            }),
+            message_of([&] {
+              at::matmul(x, random({12, 6}).permute({1, 0}));
+            }));
+  EXPECT_EQ(message_of([&] {
+              check(x, random({3, 12, 5}), b, {}, mul_bn, 0, "matmul:permute");
+            }),
+            message_of([&] {
+              at::matmul(x, random({3, 12, 5}).permute({1, 0}));
+            }));
+  const auto many = random({13});
+  EXPECT_EQ(message_of([&] { check(x, w, b, {many}, mul_bn, 2, "linear reversed:2"); }),
+            message_of([&] { at::mul(many, at::linear(x, w, b)); }));
+}
+
+// silu takes no integers; where nothing else is unusual its spelling costs no work.
+TEST(Check, OfSilu) {
+  constexpr const char* add_swish_gn = "linear_add_swish_group_norm";
+  const auto x = random({7, 5}), w = random({12, 5}), b = random({12}), addend = random({12}, at::kLong);
+  const auto whole = [](const at::Tensor& t) { return t.to(at::kLong); };
+  EXPECT_EQ(message_of([&] { check(whole(x), whole(w), whole(b), {addend}, add_swish_gn, 3); }), "");
+  EXPECT_EQ(message_of([&] { check(whole(x), whole(w), whole(b), {addend}, add_swish_gn, 3, "linear silu:3"); }),
+            message_of([&] { at::silu(addend); }));
+  EXPECT_NE(message_of([&] { at::silu(addend); }), "");
+  for (const char* spelling : {"linear silu:3", "linear reversed:2 silu:3"}) {
+    const auto shape = check(random({2, 7, 5}), w, b, {random({2, 1, 12})}, add_swish_gn, 3, spelling);
+    EXPECT_TRUE(shape.is_meta()) << spelling;
+    EXPECT_EQ(shape.sizes(), (at::IntArrayRef{2, 7, 12})) << spelling;
+  }
 }
 
 at::Tensor unwritten(const at::Tensor& value, const std::vector<at::Tensor>& written) {

@@ -71,6 +71,14 @@ TEST(Define, ComparesNames) {
   EXPECT_EQ(all_chains().size(), before);
 }
 
+TEST(Define, IsForOneCopyOfTheLibrary) {
+  torch::Library library(torch::Library::FRAGMENT, "tailor_test", std::nullopt, __FILE__, __LINE__);
+  const std::string message = message_of([&] {
+    define<chains::linear_sigmoid_mul_add>(library, {"linear_sigmoid_mul_add(" LINEAR ", Scalar factor) -> Tensor"});
+  });
+  EXPECT_NE(message.find("Tailor is loaded already"), std::string::npos) << message;
+}
+
 TEST(Errors, AreEagers) {
   Arguments a = sample();
   const auto same = [&](const char* name) {

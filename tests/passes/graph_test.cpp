@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "ir.h"
 
@@ -100,16 +101,22 @@ TEST(Names, OfAttributesAndValues) {
   const auto graph = graph_of(net("y = self.linear(x); z = y + 1.0; return z"));
   torch::jit::Node* linear = find(graph, "aten::linear");
   EXPECT_EQ(attribute_path(linear->input(1)), "w");
-  EXPECT_EQ(name_of(linear->input(1)), "w");
+  EXPECT_EQ(describe(linear->input(1)), "`w`");
   EXPECT_EQ(attribute_path(linear->output()), "");
-  EXPECT_EQ(name_of(linear->output()), linear->output()->debugName());
+  EXPECT_EQ(describe(linear->output()), "`y`");  // not y.1
 
   Module child("Child"), parent("Parent");
   child.register_parameter("weight", at::randn({12, 5}, at::kDouble), false);
   parent.register_module("gemm", child);
   parent.define("def forward(self, x):\n    return torch.linear(x, self.gemm.weight)\n");
   const auto below = graph_of(parent);
-  EXPECT_EQ(name_of(find(below, "aten::linear")->input(1)), "gemm.weight");
+  EXPECT_EQ(describe(find(below, "aten::linear")->input(1)), "`gemm.weight`");
+
+  const auto unnamed = graph_of(net("return torch.relu(x + 1.0) * 2.0"));  // a number is no name, nor is a file's _3
+  EXPECT_EQ(describe(find(unnamed, "aten::relu")->input(0)), "the result of `add` in net.py:2");
+  EXPECT_EQ(describe(find(unnamed, "aten::mul")->input(1)), "a constant");
+  find(unnamed, "aten::add")->output()->setDebugName("_3");
+  EXPECT_EQ(describe(find(unnamed, "aten::relu")->input(0)), "the result of `add` in net.py:2");
 }
 
 TEST(SourceLine, SkipsTorchNn) {
@@ -137,7 +144,7 @@ TEST(Describe, InTheUsersWords) {
       net("l = [x, x]\nif self.training:\n    x = x + 1.0\nfor i in range(2):\n    x = x + 1.0\nreturn x, l[0]"));
   EXPECT_EQ(describe(find(graph, "prim::If")), "the `if` in net.py:3");
   EXPECT_EQ(describe(find(graph, "prim::Loop")), "the loop in net.py:5");
-  EXPECT_EQ(describe(find(graph, "prim::ListConstruct")), "a list");  // torch keeps no line of it
+  EXPECT_EQ(describe(find(graph, "prim::ListConstruct")), "a list for the subscript in net.py:7");  // it has no line
   EXPECT_EQ(describe(graph->return_node()->input(0)->node()), "the method's result");
   const auto mode =
       parse("graph(%m : Any):\n  %e : Any = prim::Enter(%m)\n  %o : Any = prim::Exit(%m, %m, %m, %m)\n  return ()");
@@ -158,6 +165,33 @@ TEST(SourceLine, OfATrace) {
   EXPECT_EQ(trace(inner + "/home/me/net.py(30): forward\n/home/me/train.py(4): <module>\n"), "net.py:30");
   EXPECT_EQ(trace(inner + "/lib/torch/jit/_trace.py(1): trace\n/home/me/train.py(4): <module>\n"), "functional.py:17");
   EXPECT_EQ(trace("torch.relu(x)"), "functional.py:17");
+}
+
+// In a file a trace's calls of modules have no line at all; the linear's own range still holds the stack.
+TEST(SourceLine, OfATraceInAFile) {
+  const auto graph = parse("graph(%x : Tensor):\n  %y : Tensor = aten::relu(%x)\n  return (%y)");
+  torch::jit::Node* relu = find(graph, "aten::relu");
+  const std::string stack = "/lib/torch/nn/functional.py(17): relu\n/home/me/net.py(30): forward\n";
+  const auto range = [](const std::string& text, const char* file) {
+    return torch::jit::SourceRange(std::make_shared<torch::jit::Source>(text, file, 17), 0, text.size());
+  };
+  relu->setSourceRange(range(stack, "/lib/torch/nn/functional.py"));
+  relu->setCallStack(c10::make_intrusive<torch::jit::InlinedCallStack>(nullptr, range("", ""), std::nullopt));
+  EXPECT_EQ(source_line(relu), "net.py:30");
+}
+
+// A file keeps a node's own line and forgets through which calls it came there.
+TEST(UserLines, AreKept) {
+  const auto graph = graph_of(net("y = self.linear(x); y = self.gn(y); return torch.relu(y)"));
+  std::map<const torch::jit::Node*, std::string> lines;
+  for (const torch::jit::Node* node : graph->nodes()) lines[node] = source_line(node);
+  keep_user_lines(graph->block());
+  for (torch::jit::Node* node : graph->nodes()) {
+    EXPECT_EQ(source_line(node), lines[node]) << *node;
+    if (!node->kind().is_aten()) continue;
+    EXPECT_EQ(std::get<0>(node->sourceRange().file_line_col().value()), "net.py") << *node;
+    EXPECT_FALSE(node->callstack().has_value()) << *node;
+  }
 }
 
 TEST(ForEachBlock, ItselfFirst) {

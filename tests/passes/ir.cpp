@@ -6,6 +6,8 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/irparser.h>
 #include <torch/csrc/jit/passes/canonicalize.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
+#include <torch/csrc/jit/passes/normalize_ops.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <functional>
@@ -14,6 +16,7 @@
 #include <sstream>
 
 #include "passes/graph.h"
+#include "passes/rewrite.h"
 #include "source.h"
 
 namespace tailor::test {
@@ -211,6 +214,19 @@ std::vector<Site> fuse_graph(const std::shared_ptr<Graph>& graph, const std::vec
   return sites;
 }
 
+std::string take_checks(const std::shared_ptr<Graph>& graph) {
+  std::string said;
+  for (auto it = graph->nodes().begin(); it != graph->nodes().end();) {
+    torch::jit::Node* node = *it++;
+    if (!is_tailor(node, "check")) continue;
+    said += (said.empty() ? "" : "; ") + std::to_string(torch::jit::toIValue(node->input(5))->toInt()) + " " +
+            torch::jit::toIValue(node->input(6))->toStringRef();
+    node->output(0)->replaceAllUsesWith(node->input(0));
+    destroy_if_unused(node);
+  }
+  return said;
+}
+
 std::string text(const std::shared_ptr<Graph>& graph) {
   const auto plain = graph->copy();
   make_plain(plain);
@@ -334,7 +350,11 @@ void expect_stays(const NearMiss& row) {
   EXPECT_FALSE(sites[0].fused);
   EXPECT_EQ(sites[0].rule, row.rule);
   EXPECT_EQ(sites[0].reason, row.reason);
-  EXPECT_EQ(graph->toString(false).find("tailor::"), std::string::npos);
+  // What the pass normalises before it matches stays normalised; nothing else may have changed.
+  auto wanted = graph_of(module);
+  torch::jit::NormalizeOps(wanted);
+  torch::jit::ConstantPropagationImmutableTypes(wanted);
+  EXPECT_EQ(text(graph), text(wanted));
   EXPECT_EQ(difference(graph_of(module), graph, module), "");
 }
 

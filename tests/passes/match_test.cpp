@@ -35,7 +35,7 @@ const NearMiss no_rule[] = {
     {"Detached", none, "return self.batch_norm(self.linear(x).detach() * self.scale)",
      "its result goes to `detach` in net.py:2, with which no rule begins"},
     {"Square", mul_bn, "y = self.linear(x); return self.batch_norm(y * y)",
-     "`y.1`, an operand of the rule, is computed inside it by `linear` in net.py:2"},
+     "`y`, an operand of the rule, is computed inside it by `linear` in net.py:2"},
     {"Pow", none, "return self.batch_norm(self.linear(x) ** 2)",
      "its result goes to `pow` in net.py:2, with which no rule begins"},
 };
@@ -53,7 +53,7 @@ const NearMiss mul_bn_rows[] = {
     {"SecondReader", mul_bn, "y = self.linear(x); z = self.batch_norm(y * self.scale); return z + y.sum()",
      "the result of `linear` in net.py:2 is also read by `sum` in net.py:4"},
     {"InAList", mul_bn, "y = self.linear(x); kept = [y]; z = self.batch_norm(y * self.scale); return z + kept[0]",
-     "the result of `linear` in net.py:2 is also read by a list"},
+     "the result of `linear` in net.py:2 is also read by a list for the subscript in net.py:5"},
     {"Divided", none, "return self.batch_norm(self.linear(x) / self.scale)",
      "its result goes to `div` in net.py:2, with which no rule begins"},
     {"OtherNorm", mul_bn, "return self.group_norm(self.linear(x) * self.scale)",
@@ -69,8 +69,15 @@ const NearMiss mul_bn_rows[] = {
      "after `mul` in net.py:2 the rule wants batch_norm, found `add` in net.py:3"},
     {"IntoTheScale", mul_bn, "s = self.scale + x.sum(); s.mul_(self.linear(x[0])); return s",
      "`mul_` in net.py:3 writes to another value than the rule's"},
-    {"IfBorder", none, "y = self.linear(x)\nif x.size(0) > 3:\n    y = y * self.scale\nreturn self.batch_norm(y)",
-     "its result is the result of a branch or loop"},
+    {"IfBorder", mul_bn, "y = self.linear(x)\nif x.size(0) > 3:\n    y = y * self.scale\nreturn self.batch_norm(y)",
+     "after `linear` in net.py:2 the rule wants mul, but `mul` in net.py:4 stands in another branch or loop"},
+    {"BothBranches", mul_bn,
+     "y = self.linear(x)\nif x.size(0) > 3:\n    z = y * self.scale\nelse:\n    z = y * self.other\nreturn "
+     "self.batch_norm(z)",
+     "after `linear` in net.py:2 the rule wants mul, but `mul` in net.py:4 stands in another branch or loop"},
+    {"AskedForItsDevice", mul_bn,
+     "y = self.linear(x); z = torch.zeros([12], device=y.device); return self.batch_norm(y * self.scale) + z",
+     "the result of `linear` in net.py:2 is also read by `device` for `zeros` in net.py:3"},
     {"LoopBorder", none, "y = self.linear(x)\nfor i in range(2):\n    y = y * self.scale\nreturn self.batch_norm(y)",
      "its result goes to the loop in net.py:3, with which no rule begins"},
     {"ScaleFromInside", mul_bn, "y = self.linear(x); return self.batch_norm(y * y.sum())",
@@ -99,8 +106,11 @@ const NearMiss sigmoid_mul_add_rows[] = {
      "after `add` in net.py:3 the rule wants swish, found the method's result"},
     {"ResidualOfAnother", sigmoid_mul_add, "y = self.linear(x); return torch.sigmoid(y) * self.factor + self.other",
      "`add` in net.py:3 reads `other`, the rule wants the result of `linear` in net.py:2"},
+    {"ResidualWithoutName", sigmoid_mul_add,
+     "y = self.linear(x); return torch.sigmoid(y) * self.factor + (self.other + 1.0)",
+     "`add` in net.py:3 reads the result of `add` in net.py:3, the rule wants the result of `linear` in net.py:2"},
     {"ResidualIsTheSigmoid", sigmoid_mul_add, "s = torch.sigmoid(self.linear(x)); return s * self.factor + s",
-     "`add` in net.py:3 reads `s.1`, the rule wants the result of `linear` in net.py:2"},
+     "`add` in net.py:3 reads `s`, the rule wants the result of `linear` in net.py:2"},
     {"TimesTheLinear", swish_add_gn, "y = self.linear(x); return torch.sigmoid(y) * y + y",
      "after `add` in net.py:3 the rule wants group_norm, found the method's result"},
     {"TimesNotPlus", sigmoid_mul_add, "y = self.linear(x); return torch.sigmoid(y) * self.factor * y",
@@ -120,7 +130,7 @@ const NearMiss sigmoid_mul_add_rows[] = {
     {"IntoTheResidual", sigmoid_mul_add, "y = self.linear(x); return y.add_(torch.sigmoid(y) * self.factor)",
      "`add_` in net.py:3 writes to another value than the rule's"},
     {"SigmoidInPlace", sigmoid_mul_add, "y = self.linear(x); s = y.sigmoid_(); return s * self.factor + y",
-     "`add` in net.py:4 reads `s.1`, the rule wants the result of `linear` in net.py:2"},
+     "`add` in net.py:4 reads `s`, the rule wants the result of `linear` in net.py:2"},
     {"IfBorder", sigmoid_mul_add,
      "y = self.linear(x); s = torch.sigmoid(y) * self.factor\nif x.size(0) > 3:\n    s = s + y\nreturn s",
      "after `mul` in net.py:3 the rule wants add, but `add` in net.py:5 stands in another branch or loop"},
@@ -163,7 +173,7 @@ const NearMiss add_swish_gn_rows[] = {
     {"NoNorm", add_swish_gn, "return self.swish(self.linear(x) + self.scale)",
      "after `mul` in net.py:2 the rule wants group_norm, found the method's result"},
     {"AddedToItself", add_swish_gn, "y = self.linear(x); return self.group_norm(self.swish(y + y))",
-     "`y.1`, an operand of the rule, is computed inside it by `linear` in net.py:2"},
+     "`y`, an operand of the rule, is computed inside it by `linear` in net.py:2"},
 };
 INSTANTIATE_TEST_SUITE_P(AddSwishGn, NearMisses, testing::ValuesIn(add_swish_gn_rows), name_of_row);
 
@@ -195,7 +205,7 @@ const NearMiss swish_add_gn_rows[] = {
     {"TwoSums", swish_add_gn, "return self.group_norm(self.swish(self.linear(x)) + self.scale + self.other)",
      "after `add` in net.py:2 the rule wants group_norm, found `add` in net.py:2"},
     {"ResidualSum", swish_add_gn, "y = self.linear(x); return self.group_norm(self.swish(y) + y)",
-     "`y.1`, an operand of the rule, is computed inside it by `linear` in net.py:2"},
+     "`y`, an operand of the rule, is computed inside it by `linear` in net.py:2"},
     {"IntoTheAddend", swish_add_gn,
      "a = self.scale + x[0, 0]; a.add_(torch.silu(self.linear(x[0]))); return self.group_norm(a.unsqueeze(0))",
      "`add_` in net.py:3 writes to another value than the rule's"},
@@ -270,7 +280,7 @@ const NearMiss gn_swish_mul_swish_rows[] = {
      "y = self.swish(self.group_norm(self.linear(x))) * self.scale; return self.swish(y), y",
      "the result of `mul` in net.py:2 is also returned"},
     {"ScaledByItself", gn_swish_mul_swish, "y = torch.silu(self.group_norm(self.linear(x))); return self.swish(y * y)",
-     "`y.1`, an operand of the rule, is computed inside it by `silu` in net.py:2"},
+     "`y`, an operand of the rule, is computed inside it by `silu` in net.py:2"},
     {"SecondSigmoidOfAnother", gn_swish_mul_swish,
      "y = torch.silu(self.group_norm(self.linear(x))); z = y * self.scale; return z * torch.sigmoid(self.other)",
      "after `mul` in net.py:3 the rule wants swish, found `mul` in net.py:4"},
@@ -303,8 +313,8 @@ TEST(Linears, LongestFirst) {
     }
     ASSERT_EQ(found.size(), 2u);
     EXPECT_EQ(found[0].nodes.size(), 2u);
-    EXPECT_EQ(name_of(found[0].weight), "w");
-    EXPECT_EQ(name_of(found[0].bias), "b");
+    EXPECT_EQ(describe(found[0].weight), "`w`");
+    EXPECT_EQ(describe(found[0].bias), "`b`");
     EXPECT_EQ(found[1].nodes.size(), 1u);
     EXPECT_EQ(found[1].bias, nullptr);
   }

@@ -145,6 +145,38 @@ TEST(Unfuse, GivesTheGraphBack) {
   EXPECT_EQ(text(graph_of(module)), before);
 }
 
+// One class in two places is one graph, and two sites of whoever calls it: the report of the way back counts as the others.
+TEST(Unfuse, CountsAsFuseDoes) {
+  const std::string part = "def part(self, x):\n    return self.bn(torch.linear(x, self.w) * self.scale)\n";
+  const Module child = net(part + "def forward(self, x):\n    return self.part(x)\n");
+  const auto make_parent = [&](const char* name) {
+    Module parent(name);
+    parent.register_module("a", child);
+    parent.register_module("b", child.deepcopy());
+    parent.define("def forward(self, x):\n    return self.a.forward(x) + self.b.part(x)\n");
+    return parent;
+  };
+  Module parent = make_parent("Parent");
+  const auto places = [](const Report& report) {
+    std::vector<std::string> all;
+    for (const Site& site : report.sites) all.push_back(site.rule + " in " + site.method + " at " + site.source);
+    return all;
+  };
+  const auto wanted = places(inspect(parent));
+  EXPECT_EQ(wanted.size(), 2u);
+  EXPECT_EQ(places(fuse(parent)), wanted);
+  EXPECT_EQ(places(inspect(parent)), wanted);
+  EXPECT_EQ(places(unfuse(parent)), wanted);
+  EXPECT_FALSE(needs_tailor(parent));
+  EXPECT_EQ(places(inspect(parent)), wanted);
+
+  Module other_parent = make_parent("Other");
+  Module only_the_child = child;  // whom its parent calls
+  fuse(only_the_child);
+  EXPECT_EQ(places(unfuse(other_parent)), wanted);
+  EXPECT_FALSE(needs_tailor(other_parent));
+}
+
 TEST(Rules, AreTheSix) {
   EXPECT_EQ(rules(), (std::vector<std::string>{"linear_add_swish_group_norm", "linear_batch_norm_add_div_swish",
                                                "linear_group_norm_swish_mul_swish", "linear_mul_batch_norm",

@@ -41,7 +41,7 @@ const Disturbance disturbances[] = {
     {"WritesToWeightOut", "y = self.linear(x); torch.add(self.w2, self.w2, alpha=1, out=self.w)",
      "`add` in net.py:3 writes to `w`, which the chain has read"},
     {"WritesToInput", "v = x + 1.0; y = self.linear(v); v.add_(1.0)",
-     "`add_` in net.py:4 writes to `v.1`, which the chain has read"},
+     "`add_` in net.py:4 writes to `v`, which the chain has read"},
     {"WritesThroughView", "y = self.linear(x); self.w[0].zero_()",
      "`zero_` in net.py:3 may write to an operand of the chain"},
     {"WritesThroughList", "y = self.linear(x); all = [self.w, self.b]; all[0].zero_()",

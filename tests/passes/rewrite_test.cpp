@@ -18,6 +18,7 @@ struct Spelling {
   const char* body;
   const char* wanted;        // the body after the pass
   bool same_message = true;  // sizes are named in the other order for commuted operands
+  const char* check = "";    // the one that says how the chain is spelled
 
   friend void PrintTo(const Spelling& row, std::ostream* out) { *out << row.name; }
 };
@@ -40,6 +41,7 @@ TEST_P(Rewrites, ToThisGraph) {
   EXPECT_EQ(sites[0].rule, row.rule);
   EXPECT_EQ(sites[0].reason, "");
   EXPECT_EQ(sites[0].method, "forward");
+  EXPECT_EQ(take_checks(graph), row.check);
   EXPECT_EQ(text(graph), text(graph_of(net(row.wanted))));
 }
 
@@ -123,7 +125,9 @@ const Spelling plain[] = {
     {"AddSwishGnSigmoidFirst", add_swish_gn,
      "y = self.linear(x) + self.scale; return self.group_norm(torch.sigmoid(y) * y)", "return self.add_swish_gn(x)"},
     {"AddSwishGnSilu", add_swish_gn, "return self.group_norm(torch.silu(self.linear(x) + self.scale))",
-     "return self.add_swish_gn(x)"},
+     "return self.add_swish_gn(x)", true, "3 linear silu:3"},
+    {"AddSwishGnSiluAddendFirst", add_swish_gn, "return self.group_norm(torch.silu(self.scale + self.linear(x)))",
+     "return self.add_swish_gn(x)", true, "3 linear reversed:2 silu:3"},
     {"AddSwishGnAddendFirst", add_swish_gn, "return self.group_norm(self.swish(self.scale + self.linear(x)))",
      "return self.add_swish_gn(x)", false},
     {"AddSwishGnFunction", add_swish_gn, "return self.group_norm(self.swish(torch.add(self.linear(x), self.scale)))",
@@ -137,7 +141,7 @@ const Spelling plain[] = {
     {"SwishAddGnSigmoidSecond", swish_add_gn,
      "y = self.linear(x); return self.group_norm(y * y.sigmoid() + self.scale)", "return self.swish_add_gn(x)"},
     {"SwishAddGnSilu", swish_add_gn, "return self.group_norm(torch.silu(self.linear(x)) + self.scale)",
-     "return self.swish_add_gn(x)"},
+     "return self.swish_add_gn(x)", true, "3 linear silu:1"},
     {"SwishAddGnAddendFirst", swish_add_gn, "return self.group_norm(self.scale + self.swish(self.linear(x)))",
      "return self.swish_add_gn(x)", false},
 
@@ -149,7 +153,7 @@ const Spelling plain[] = {
      "return self.bn_add_div_swish(x)", false},
     {"BnAddDivSwishSilu", bn_add_div_swish,
      "return torch.silu(torch.div(torch.add(self.batch_norm(self.linear(x)), self.one), self.factor))",
-     "return self.bn_add_div_swish(x)"},
+     "return self.bn_add_div_swish(x)", true, "0 linear silu:6"},
     {"BnAddDivSwishTensorDivisor", bn_add_div_swish,
      "return self.swish((self.batch_norm(self.linear(x)) + self.one) / self.scale)",
      "return tailor.linear_batch_norm_add_div_swish(x, self.w, self.b, self.gamma, self.beta, self.mean, self.var, "
@@ -171,10 +175,10 @@ const Spelling plain[] = {
      "return self.gn_swish_mul_swish(x)"},
     {"GnSwishMulSwishSilu", gn_swish_mul_swish,
      "return torch.silu(self.scale * torch.silu(self.group_norm(self.linear(x))))", "return self.gn_swish_mul_swish(x)",
-     false},
+     false, "0 linear silu:2 reversed:4 silu:5"},
     {"GnSwishMulSwishMixed", gn_swish_mul_swish,
-     "return torch.silu(self.swish(self.group_norm(self.linear(x))) * self.scale)",
-     "return self.gn_swish_mul_swish(x)"},
+     "return torch.silu(self.swish(self.group_norm(self.linear(x))) * self.scale)", "return self.gn_swish_mul_swish(x)",
+     true, "0 linear silu:5"},
 };
 INSTANTIATE_TEST_SUITE_P(Plain, Rewrites, testing::ValuesIn(plain), name_of_row);
 
@@ -248,6 +252,25 @@ const Spelling guarded[] = {
              "torch.silu_(torch.silu_(self.group_norm(self.linear(x))).mul_(self.scale))")},
 };
 INSTANTIATE_TEST_SUITE_P(Guarded, Rewrites, testing::ValuesIn(guarded), name_of_row);
+
+// The dimensions are a list, which only the pass makes a constant: there is no TorchScript for the graph that it leaves.
+TEST(Permuted, IsATranspose) {
+  for (const char* product : {"x @ self.w.permute(1, 0) + self.b", "torch.mm(x, self.w.permute(-1, -2))"}) {
+    const Module module = net("return self.bn((" + std::string(product) + ") * self.scale)");
+    const auto graph = graph_of(module);
+    const auto sites = fuse_graph(graph);
+    ASSERT_EQ(sites.size(), 1u) << product;
+    EXPECT_TRUE(sites[0].fused) << sites[0].reason;
+    EXPECT_EQ(difference(graph_of(module), graph, module), "") << product;
+    std::vector<Site> undone;
+    ASSERT_TRUE(unfuse_graph(graph, undone, "forward"));
+    graph->lint();
+    EXPECT_FALSE(has(*graph, "tailor::check"));
+    EXPECT_EQ(difference(graph_of(module), graph, module), "") << product;
+  }
+  const auto other = graph_of(net("return self.bn((x @ self.w.t().permute(0, 1)) * self.scale)"));
+  EXPECT_TRUE(fuse_graph(other).empty());
+}
 
 }  // namespace
 }  // namespace tailor::test

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
+#include <map>
+
 #include "ir.h"
+#include "passes/graph.h"
 
 namespace tailor::test {
 namespace {
@@ -73,8 +76,25 @@ TEST(Unfuse, RoundTrips) {
         "y = self.linear(x); self.other.add_(1.0); return self.batch_norm(y * self.scale)",
         "y = self.linear(x); n = y.size(0); z = y * self.scale; return self.batch_norm(z), z.dim() + n"})
     expect_round_trip(body, body);
-  expect_round_trip("return self.group_norm(torch.silu(self.scale + self.linear(x)))",  // one spelling comes back
-                    "return self.group_norm(self.swish(self.linear(x) + self.scale))");
+}
+
+// silu rounds once, v * sigmoid(v) twice: who wrote which computes with it again.
+TEST(Unfuse, SpellingsOfSwishAndOrder) {
+  for (const char* body : {"return self.group_norm(torch.silu(self.linear(x) + self.scale))",
+                           "return self.gn(torch.silu(self.scale + self.linear(x)))",
+                           "return self.group_norm(self.scale + torch.silu(self.linear(x)))",
+                           "y = self.linear(x); return self.gn(torch.sigmoid(y) * y + self.scale)",
+                           "return torch.silu((self.batch_norm(self.linear(x)) + self.one) / self.factor)",
+                           "return torch.silu((self.one + self.bn(self.linear(x))) / self.factor)",
+                           "return torch.silu(self.scale * torch.silu(self.group_norm(self.linear(x))))",
+                           "return self.swish(torch.silu(self.gn(self.linear(x))) * self.scale)",
+                           "return torch.silu(self.swish(self.group_norm(self.linear(x))) * self.scale)",
+                           "return self.gn(torch.silu(x @ self.w.t() + self.b + self.scale))",
+                           "return self.bn(self.scale * self.linear(x))"})
+    expect_round_trip(body, body);
+  expect_round_trip(
+      "return self.batch_norm(self.scale * self.linear(x))",  // where no check says it, the formula's order
+      "return self.batch_norm(self.linear(x) * self.scale)");
 }
 
 TEST(Unfuse, InBranchesLoopsAndForks) {
@@ -96,6 +116,21 @@ TEST(Unfuse, WhereNobodyReadsTheResult) {
   graph->lint();
   EXPECT_EQ(sites.size(), 1u);
   EXPECT_EQ(text(graph), text(graph_of(net("y = self.batch_norm(self.linear(x) * self.scale); return x"))));
+}
+
+// A check has the line of the part for which it stands; other calls lead to their linear, or where that will not do nowhere.
+TEST(Unfuse, Lines) {
+  for (const UnknownLine unknown : {UnknownLine::of_linear, UnknownLine::none}) {
+    const auto graph = graph_of(net("y = self.linear(x); y = y * self.scale; y = self.bn(y); return y"));
+    fuse_graph(graph);
+    std::vector<Site> sites;
+    unfuse_graph(graph, sites, "forward", unknown);
+    std::map<std::string, std::string> lines;
+    for (const torch::jit::Node* node : graph->nodes()) lines[node->kind().toUnqualString()] = source_line(node);
+    EXPECT_EQ(lines["linear"], "net.py:2");
+    EXPECT_EQ(lines["mul"], "net.py:3");
+    EXPECT_EQ(lines["batch_norm"], unknown == UnknownLine::none ? "" : "net.py:2");
+  }
 }
 
 TEST(Unfuse, NothingToDo) {

@@ -1,8 +1,10 @@
 """Door 1, when a module is scripted or traced, and door 2, when asked: everything a user does with a model afterwards."""
 import copy
 import io
+import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -306,6 +308,56 @@ for name in sorted(os.listdir(sys.argv[1])):
                     self.assert_near([got[0]], [y.detach()], f"without the library: {row.body}")
                     for mine, theirs in zip(got[1:], eager.state_dict().values(), strict=True):
                         self.assert_same(mine, theirs, f"state without the library: {row.body}", (1e-4, 1e-4) if theirs.is_floating_point() else None)
+
+    def test_unfuse_gives_back_what_was_written(self):
+        """silu rounds once, v * sigmoid(v) twice, and silu alone refuses integers: bit for bit, also from a file."""
+        bodies = ["return self.gn(F.silu(self.gemm(x) + self.scale))", "return self.gn(self.scale + self.silu(self.gemm(x)))",
+                  "return torch.group_norm(F.silu(self.scale + x @ self.w.t()), 3, None, None, 1e-5, True)",
+                  "return F.silu((self.bn(self.gemm(x)) + self.one) / self.divisor)",
+                  "return F.silu(self.scale * F.silu(self.gn(self.gemm(x))))",
+                  "x = F.silu(self.gn(self.gemm(x))) * self.scale; return torch.sigmoid(x) * x", *[row.body for row in SIX]]
+        for body, training in itertools.product(bodies, (True, False)):
+            for dtype in (torch.bfloat16, torch.float16):
+                x = random_inputs(1, 64, dtype=dtype)
+                written = scripted(body, on=False).to(dtype).train(training)
+                for through in (lambda m: m, reloaded):
+                    model = scripted(body).to(dtype).train(training)
+                    self.assertTrue(is_fused(model), body)
+                    model = through(model)
+                    torch.ops.tailor.unfuse_(model)
+                    with auto(False), torch.no_grad():
+                        got, wanted = model(x), copy.deepcopy(written)(x)
+                    self.assertTrue(torch.equal(got, wanted), f"{body}, {dtype}, training {training}: {(got != wanted).float().mean()} differ")
+        whole = "return self.gn(F.silu(F.linear(x, self.w.long())) + self.scale)"
+        model = scripted(whole)
+        self.assertTrue(is_fused(model))
+        for _ in ("fused", "unfused"):
+            with self.assertRaisesRegex(RuntimeError, "silu_cpu.* not implemented for 'Long'"):
+                model(torch.ones(7, 5, dtype=torch.int64))
+            torch.ops.tailor.unfuse_(model)
+
+    def test_a_second_copy_of_the_library(self):
+        code = """
+import os, sys, torch
+torch.ops.load_library(os.environ['TAILOR_LIBRARY'])
+torch.ops.load_library(sys.argv[1])
+sys.path.insert(0, sys.argv[2])
+import models
+m = torch.jit.script(models.build(models.SPELLINGS[0].body))
+m(torch.randn(7, 5)).sum().backward()
+print([count for name, count in torch.ops.tailor.calls().items() if 'backward' in name and count], len(torch.ops.tailor.inspect(m)) > 0)
+"""
+        here = os.path.dirname(os.path.abspath(__file__))
+        with tempfile.TemporaryDirectory() as folder:
+            second = os.path.join(folder, "libtailor.so")
+            shutil.copyfile(library(), second)
+            done = subprocess.run([sys.executable, "-c", code, second, here], capture_output=True, text=True, timeout=120,
+                                  env={**os.environ, "TAILOR_LIBRARY": library()})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.strip(), "[1] True", "the first copy goes on")
+        self.assertEqual(done.stderr.count("Tailor is loaded already"), 1, done.stderr)
+        self.assertIn(f"from {os.path.realpath(library())}", done.stderr.replace(library(), os.path.realpath(library())))
+        self.assertIn(second, done.stderr)
 
     def test_every_instance_follows(self):
         with auto(False):

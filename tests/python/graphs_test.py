@@ -1,4 +1,5 @@
 """Which spellings are fused, which are left alone and why; each compared with the net as written, over many calls."""
+import io
 import itertools
 import re
 
@@ -10,6 +11,13 @@ from models import BN, DIV, EITHER, GN, NEAR_MISSES, SIG, SPELLINGS, build, func
 from scripted import Following, is_fused, random_inputs, scripted, text_of
 
 NUMBERED = [(f"{i:02d}", row) for i, row in enumerate([*SPELLINGS, *NEAR_MISSES, *EITHER])]
+
+
+def reloaded(model):
+    file = io.BytesIO()
+    torch.jit.save(model, file)
+    file.seek(0)
+    return torch.jit.load(file)
 
 
 class TableTest(Following):
@@ -129,6 +137,19 @@ class ErrorsTest(Following):
             fused(random_inputs(1))
         self.assertRegex(str(caught.exception), r"net\d+\.py", "the source file")
         self.assertIn("HERE", str(caught.exception))
+
+
+    def test_errors_of_others_point_to_the_users_line_too(self):
+        """In a file each node has one line; the calls through which it came into the method are forgotten."""
+        body = "y = self.bn(self.gemm(x) * self.scale)\ny = y[:, :11]\nreturn self.proj(y)"
+        fused = scripted(body)
+        self.assertTrue(is_fused(fused))
+        unfused = reloaded(fused)
+        torch.ops.tailor.unfuse_(unfused)
+        for what, model in (("fused", fused), ("fused, loaded", reloaded(fused)), ("fused, loaded, unfused, loaded", reloaded(unfused))):
+            with self.assertRaises(RuntimeError) as caught:
+                model(random_inputs(1))
+            self.assertRegex(str(caught.exception), r'File "net\d+\.py", line 5', what)
 
 
 class StateTest(Following):
@@ -332,6 +353,24 @@ class ReportTest(Following):
             self.assertEqual(set(site), {"rule", "method", "source", "fused", "reason"})
             self.assertEqual(site["method"], "forward", site)
             self.assertRegex(site["source"], rf"net\d+\.py:{line}$", f"the user's own line: {site}")
+
+    def test_a_saved_trace_keeps_the_line(self):
+        with auto(False):
+            model = torch.jit.trace(build("y = self.gemm(x)\nreturn self.bn(y * self.scale)").eval(), random_inputs(0))
+        for traced in (model, reloaded(model)):
+            self.assertEqual([re.sub(r"net\d+", "net", site["source"]) for site in sites(torch.ops.tailor.inspect(traced))], ["net.py:3"])
+
+    def test_words_of_the_author(self):
+        """No number of a value that has no name, and a line also of what torch gives none."""
+        for body, reason in (
+            ("y = self.gemm(x)\nreturn torch.sigmoid(y) * self.factor + (x.sum() + 1)", "`add` in net.py:4 reads the result of `add` in net.py:4, the rule"),
+            ("y = self.gemm(x)\nz = self.bn(y * self.scale)\nreturn z + torch.cat([y, y])[:7]", "`linear` in net.py:3 is also read by a list for `cat` in net.py:5"),
+            ("y = self.gemm(x)\nz = self.bn(y * self.scale)\nreturn z.to(y.dtype)", "`linear` in net.py:3 is also read by `dtype` for `to` in net.py:5"),
+            ("y = self.gemm(x)\nz = self.bn(y * self.scale)\nif y.requires_grad:\n    z = z + 1\nreturn z", "is also read by `requires_grad` for the `if` in net.py:5"),
+            ("s = self.scale * 2\nz = self.gemm(x) * s\ns.add_(1)\nreturn self.bn(z) + s", "`add_` in net.py:5 writes to `s`, which the chain has read"),
+        ):
+            (site,) = sites(torch.ops.tailor.inspect(scripted(body, on=False)))
+            self.assertIn(reason, re.sub(r"net\d+", "net", site["reason"]))
 
     def test_the_reason_names_file_and_line(self):
         model = scripted("y = self.gemm(x)\nz = torch.sigmoid(self.gemm2(x))\nreturn z * self.factor + y", on=False)

@@ -3,7 +3,7 @@ import copy
 import itertools
 import linecache
 import re
-from typing import NamedTuple, Optional
+from typing import Dict, NamedTuple, Optional
 
 import torch
 import torch.nn as nn
@@ -59,7 +59,7 @@ def source_of(body):
 def build(body, seed=0, **sizes):
     """A net with this forward. Each call makes a new class: TorchScript shares graphs by class."""
     name, text = source_of(body)
-    space = {"Net": Net, "torch": torch, "F": F, "nn": nn, "Optional": Optional, "__name__": __name__, "List": list,
+    space = {"Net": Net, "torch": torch, "F": F, "nn": nn, "Optional": Optional, "__name__": __name__, "Dict": Dict, "List": list,
              "Tensor": torch.Tensor}
     exec(compile(text, name, "exec"), space)
     torch.manual_seed(seed)
@@ -178,6 +178,11 @@ NEAR_MISSES = [
     Row("y = self.gemm(x); z = y * self.scale; return self.bn(z), z", None, "read|return|output|use"),
     Row("y = self.gemm(x); return self.bn(y * self.scale) + y.sum()", None, "read|sum|use"),
     Row("y = self.gemm(x); s = torch.sigmoid(y); return s * self.factor + y + s", None, "read|use"),
+    Row("y = self.gemm(x) + self.scale; s = torch.sigmoid(y); return self.gn(y * s), s", None, "returned"),
+    Row("y = self.gemm(x); s = torch.sigmoid(y); return self.gn(y * s + self.scale), s", None, "returned"),
+    Row("y = (self.bn(self.gemm(x)) + self.one) / self.divisor; s = torch.sigmoid(y); return y * s, s", None, "returned"),
+    Row("y = self.gn(self.gemm(x)); s = torch.sigmoid(y); return F.silu(y * s * self.scale), s", None, "returned"),
+    Row("y = F.silu(self.gn(self.gemm(x))) * self.scale; s = torch.sigmoid(y); return y * s, s", None, "returned"),
     Row("y = self.gemm(x); l = [y]; return self.bn(y * self.scale) + l[0]", None),
     Row("y = self.gemm(x); self.buf = y; return self.bn(y * self.scale)", None),
     Row("y = self.gemm(x); return torch.add(torch.sigmoid(y) * self.factor, y, alpha=2)", None, "alpha"),

@@ -12,8 +12,14 @@ from torch.utils._pytree import tree_map
 import cases
 from cases import B, C, CHAINS, K, N, OPS, draw
 from checks import Checks, Outcome, copied, main
+from models import SPELLINGS, Row, build
+from scripted import is_fused, random_inputs, scripted
 
 logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)  # it prints what the tests provoke
+
+
+GUARDED = [Row("return self.bn((x @ self.w.t() + self.b) * self.scale)", "with an If"),
+           Row("y = self.gemm(x); y *= self.scale; return self.bn_stateless(y)", "in place")]
 
 
 class Wrapper(torch.Tensor):
@@ -256,6 +262,23 @@ class ModesTest(Checks):
                     return Outcome(lambda: transform(at))
                 source = transform.__code__.co_firstlineno
                 self.right_or_refused(f"{op} training {training}, transform on line {source}", run(op), run(op.eager))
+
+    def test_fused_modules_under_vmap(self):
+        """The guards in the graph too: what eager gives, or its own refusal."""
+        for row in dict((row.rule, row) for row in (*reversed(SPELLINGS), *GUARDED)).values():
+            for training in (False, True):
+                fused, eager = scripted(row.body).train(training), build(row.body).train(training)
+                self.assertTrue(is_fused(fused), row.body)
+                x = torch.stack([random_inputs(seed) for seed in range(3)])
+                for gradients in (False, True):
+                    for transform in (torch.func.vmap, lambda call: torch.func.vmap(torch.func.jacrev(call)),
+                                      lambda call: torch.func.vmap(torch.func.grad(lambda v: call(v).square().sum()))):
+                        with torch.set_grad_enabled(gradients):
+                            wanted, got = Outcome(lambda: transform(eager)(x)), Outcome(lambda: transform(fused)(x))
+                        what = f"{row.body}, training {training}, gradients {gradients}"
+                        self.assertEqual(got.error, wanted.error, f"{what}: {got} where eager gives {wanted}\n{got.exception}")
+                        if got.error is None:
+                            self.assert_same(got.value, wanted.value, what, (1e-3, 1e-3), strides=False)
 
     def test_functional_transforms_keep_the_statistics(self):
         for op in (op for op in CHAINS if op.batch_norm):

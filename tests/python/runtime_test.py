@@ -2,11 +2,13 @@
 import io
 import os
 import re
+import subprocess
+import sys
 
 import torch
 
 import models
-from checks import auto, calls_of, main
+from checks import auto, calls_of, library, main
 from doors_test import SIX, python
 from models import BN, build, messages_of
 from scripted import Following, is_fused, random_inputs, scripted
@@ -138,6 +140,14 @@ print(sum(torch.ops.tailor.calls().values()))
         self.assertEqual(python(code, here, TAILOR_AUTO="0").strip(), "0")
         self.assertNotEqual(python(code, here).strip(), "0")
 
+    def test_words_of_a_switch(self):
+        code = "import os, torch; torch.ops.load_library(os.environ['TAILOR_LIBRARY']); print(torch.ops.tailor.auto(False))"
+        for value, on, mentioned in (("off", False, 0), ("False", False, 0), ("NO", False, 0), ("yes", True, 0), ("", True, 0), ("disabled", True, 1)):
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
+                                  env={**os.environ, "TAILOR_LIBRARY": library(), "TAILOR_AUTO": value})
+            self.assertEqual(done.stderr.count(f"TAILOR_AUTO={value}"), mentioned, done.stderr)
+            self.assertEqual(done.stdout.strip(), str(on), value)
+
     def test_the_log_says_what_was_fused(self):
         code = """
 import os, sys, torch
@@ -154,6 +164,7 @@ torch.jit.script(models.build(models.NEAR_MISSES[0].body))
         both = python(said, code, here, TAILOR_LOG="1")
         self.assertIn(BN, both)
         self.assertRegex(both, r"net\d+\.py")
+        self.assertNotIn("linear.py", both, "a linear of torch.nn is a site of whoever calls it")
 
 
 if __name__ == "__main__":

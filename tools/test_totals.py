@@ -1,0 +1,72 @@
+"""The last line of a run of CTest: how many tests passed, failed and were skipped. CTest itself counts its entries, and most
+of them are programs that hold many tests. It runs this when it is done (tools/cmake/TailorTotals.cmake), in the build tree,
+where it left its log."""
+import pathlib
+import re
+import sys
+
+FOLDER = pathlib.Path("Testing/Temporary")
+
+
+def of_google_test(output):
+    """Each test has a line when it ends, with its time. The list of failed ones that comes last is without."""
+    ended = re.findall(r"\[( {7}OK | {2}FAILED {2}| {2}SKIPPED )\] \S+\.\S.*\(\d+ ms\)$", output, re.MULTILINE)
+    words = [word.strip() for word in ended]
+    return words.count("OK"), words.count("FAILED"), words.count("SKIPPED")
+
+
+def of_unittest(output):
+    """`Ran 5 tests in 0.1s`, and below `OK (skipped=1)` or `FAILED (failures=1, errors=2)`. The last one counts, for a test
+    may show what another process printed."""
+    found = re.findall(r"^Ran (\d+) tests? in .*\n\s*(?:OK|FAILED|NO TESTS RAN)(?: \((.*)\))?$", output, re.MULTILINE)
+    ran, more = found[-1] if found else (0, "")
+    numbers = dict(part.split("=") for part in more.split(", ") if part)
+    failed = sum(int(numbers.get(name, 0)) for name in ("failures", "errors", "unexpected successes"))
+    skipped = int(numbers.get("skipped", 0))
+    return max(int(ran) - failed - skipped, 0), failed, skipped  # one test may fail in several of its parts
+
+
+def of_program(output, has_failed, was_skipped):
+    """Passed, failed and skipped in one entry of CTest. A program that says nothing of tests is one."""
+    passed, failed, skipped = (sum(numbers) for numbers in zip(of_google_test(output), of_unittest(output)))
+    if has_failed:  # it may also have crashed, or taken too long, after all that it said
+        return passed, max(failed, 1), skipped
+    if passed + failed + skipped:
+        return passed, failed, skipped
+    return (0, 0, 1) if was_skipped else (1, 0, 0)
+
+
+def plural(number, thing):
+    return f"{number} {thing}" + ("s" if number != 1 else "")
+
+
+def totals(log, failed=(), skipped=()):
+    """The line. `failed` and `skipped` are names of CTest's entries."""
+    entry = re.compile(r"^\d+/\d+ Test: (.*)\n(?:.*\n){3}Output:\n-+\n((?:.*\n)*?.*)<end of output>$", re.MULTILINE)
+    counts = [of_program(output, name in failed, name in skipped) for name, output in entry.findall(log)]
+    passed, failed, skipped = (sum(count[place] for count in counts) for place in range(3))
+    return (f"{plural(passed + failed + skipped, 'test')} in {plural(len(counts), 'program')}: "
+            f"{passed} passed, {failed} failed, {skipped} skipped")
+
+
+def last_log():
+    """CTest gives its log the final name only after this ran."""
+    there = [path for path in (FOLDER / "LastTest.log.tmp", FOLDER / "LastTest.log") if path.exists()]
+    return max(there, key=lambda path: path.stat().st_mtime_ns)
+
+
+def names(file, log):
+    """Of this run: where no entry failed, or none was skipped, the list of an earlier run is left."""
+    path = FOLDER / file
+    if not path.exists() or path.stat().st_mtime_ns < log.stat().st_mtime_ns:
+        return set()
+    return {line.partition(":")[2] for line in path.read_text().splitlines()}
+
+
+def main():
+    log = last_log()
+    print(totals(log.read_text(errors="replace"), names("LastTestsFailed.log", log), names("LastTestsDisabled.log", log)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,7 @@
 """Installs Tailor, moves the installed tree, and builds and runs somebody else's program against it."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,8 @@ import unittest
 
 HERE = pathlib.Path(__file__).parent
 BUILD = pathlib.Path(os.environ["TAILOR_LIBRARY"]).parent
-FEATURES = "96"  # of the model in fuse.py
+ROOT = HERE.parents[1]
+FEATURES = "320"  # of the model in fuse.py, and of the README's
 
 
 def run(*command, **options):
@@ -27,11 +29,15 @@ class Install(unittest.TestCase):
         run("cmake", "--install", BUILD, "--prefix", cls.folder / "first")
         cls.tailor = (cls.folder / "first").rename(cls.folder / "moved")
         (cls.library,) = cls.tailor.glob("lib*/**/libtailor.so")
-        run(sys.executable, HERE / "fuse.py", cls.library, cls.folder,
-            env={**os.environ, "PYTHONPATH": str(HERE.parents[1] / "tools")})
-        run("cmake", "-G", "Ninja", "-S", HERE, "-B", cls.folder / "consumer", "-DCMAKE_BUILD_TYPE=Release",
+        run(sys.executable, HERE / "fuse.py", cls.library, cwd=cls.folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "tools")})
+        cls.build(HERE, "consumer")
+
+    @classmethod
+    def build(cls, source, name):
+        run("cmake", "-G", "Ninja", "-S", source, "-B", cls.folder / name, "-DCMAKE_BUILD_TYPE=Release",
             f"-DCMAKE_PREFIX_PATH={cls.tailor}")
-        run("cmake", "--build", cls.folder / "consumer", "-j2")
+        run("cmake", "--build", cls.folder / name, "-j2")
 
     def consumer(self, program, model):
         return run(self.folder / "consumer" / program, self.folder / model, FEATURES)
@@ -41,6 +47,23 @@ class Install(unittest.TestCase):
 
     def test_program_that_fuses_computes_what_the_model_did(self):
         self.assertEqual(self.consumer("fuse_and_run", "model.pt"), self.consumer("run_fused", "model.pt"))
+
+    def test_the_readme_s_program_and_its_cmake(self):
+        readme = (ROOT / "README.md").read_text()
+        blocks = {language: re.search(rf"^```{language}\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)[1] for language in ("cpp", "cmake")}
+        source = self.folder / "readme"
+        source.mkdir()
+        (source / "program.cpp").write_text(blocks["cpp"])
+        (source / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.25)\nproject(Program LANGUAGES CXX)\n" + blocks["cmake"])
+        self.build(source, "program")
+        said = run(self.folder / "program" / "program", cwd=self.folder)  # it reads model.pt
+        self.assertIn('"rule": "linear_mul_batch_norm"', said)
+        self.assertEqual(said.splitlines()[-1], "[16, 160]")
+
+    def test_examples_are_short(self):
+        self.assertLess(len((HERE / "fuse.py").read_text().splitlines()), 10)
+        for program in HERE.glob("*.cpp"):
+            self.assertLess(len(program.read_text().splitlines()), 40, program)
 
     def test_fused_file_needs_tailor(self):
         script = f"import torch; torch.jit.load('{self.folder}/fused.pt')"

@@ -93,9 +93,12 @@ CHAINS = [op for op in OPS if op.overload == "default"]
 DEVICE = "cpu"  # where draw puts its tensors unless told otherwise
 
 
-def draw(op, seed=0, dtype=torch.float32, device=None, *, x=(B, K), w=(N, K), b=(N,), vector=None, norm=(N,), stats=(N,),
-         number=(), groups=G, training=True, momentum=0.1, eps=1e-5):
-    """Arguments in the schema's order; a shape of None leaves that argument out."""
+def draw(op, seed=0, dtype=torch.float32, device=None, *, x=(B, K), w=(N, K), b=(N,), vector=None, norm=(N,), norm_bias="norm",
+         stats=(N,), number=(), groups=G, training=True, momentum=0.1, eps=1e-5):
+    """Arguments in the schema's order; a shape of None leaves that argument out. A norm's bias has its weight's shape unless
+    it is given one."""
+    if norm_bias == "norm":
+        norm_bias = norm
     generator = torch.Generator("cpu").manual_seed(1000 + seed)
     if vector is None:
         vector = (1,) if op.stem == "linear_batch_norm_add_div_swish" else (N,)
@@ -111,7 +114,7 @@ def draw(op, seed=0, dtype=torch.float32, device=None, *, x=(B, K), w=(N, K), b=
     half = max(1, (w or (1,))[-1]) ** -0.5
     values = {
         "input": normal(x), "weight": normal(w, spread=half), "bias": normal(b), "scale": normal(vector),
-        "addend": normal(vector), "num_groups": groups, "norm_weight": normal(norm, low=0.5), "norm_bias": normal(norm),
+        "addend": normal(vector), "num_groups": groups, "norm_weight": normal(norm, low=0.5), "norm_bias": normal(norm_bias),
         "running_mean": normal(stats), "running_var": normal(stats, low=0.5), "training": training, "momentum": momentum,
         "eps": eps, "cudnn_enabled": True, "factor": 1.7, "divisor": -0.6,
     }
@@ -136,18 +139,31 @@ def in_double(arguments):
     return {n: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for n, v in arguments.items()}
 
 
-def optional_parts(op, training=(True, False)):
-    """Every optional argument present and absent, as overrides for draw."""
+def optional_parts(op, training=(True, False), norms="together"):
+    """Every optional argument present and absent, as overrides for draw. A norm's weight and its bias come and go together, or
+    also "apart", each alone where nothing else is absent, or in "every" combination."""
     axes = [[("b", (N,)), ("b", None)]]
     if op.batch_norm or op.group_norm:
-        axes.append([("norm", (N,)), ("norm", None)])
+        axes.append([(("norm", "norm_bias"), shapes) for shapes in itertools.product([(N,), None], repeat=2)])
     if op.batch_norm and not op.inference:
         axes.append([(("stats", "training"), ((N,), t)) for t in training] + [(("stats", "training"), (None, True))])
     for choice in itertools.product(*axes):
         overrides = {}
         for names, values in choice:
             overrides.update(zip(names, values) if isinstance(names, tuple) else [(names, values)])
-        yield overrides
+        apart = overrides.get("norm") != overrides.get("norm_bias")
+        if not apart or norms == "every" or (norms == "apart" and overrides["b"] and overrides.get("stats", True)):
+            yield overrides
+
+
+def torch_fails(op, arguments, names, order=1):
+    """What torch 2.11 says, or None, where it is eager that has no gradient, or a wrong one, in these names: a norm with a bias
+    and no weight, and the bias among them. `order` 2 is the gradient of the gradient."""
+    if arguments.get("norm_weight") is not None or arguments.get("norm_bias") is None or "norm_bias" not in names:
+        return None
+    if op.batch_norm:
+        return "Jacobian mismatch" if order == 2 else None
+    return "tensor does not have a device" if order == 1 else "is invalid for input of size"
 
 
 # Shapes that no fast path covers or that the chain refuses: eager decides which. Names say what is strange.

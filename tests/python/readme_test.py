@@ -30,7 +30,7 @@ def as_one_program():
         if language == "python":
             parts.append(text)
         elif "build/tailor" in text:
-            parts.append(f"subprocess.run({text!r}, shell=True, check=True, executable='/bin/bash')")
+            parts.append(f"subprocess.run({text!r}, shell=True, check=True, executable='/bin/bash', stdout=subprocess.DEVNULL)")
     return "\n".join(parts).replace("build/libtailor.so", library()).replace("build/tailor", COMMAND)
 
 
@@ -41,7 +41,10 @@ class ReadmeTest(unittest.TestCase):
             done = subprocess.run([sys.executable, "-W", "ignore", "net.py"], cwd=folder, capture_output=True, text=True,
                                   timeout=300, check=False)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            self.assertEqual(done.stdout.splitlines()[0], "1", "the op ran once")
+            said = [text for _, text in blocks("python")]
+            said = re.findall(r"^print\(.*\)  # ([^:\n]*)", "".join(said), re.MULTILINE)
+            self.assertGreaterEqual(len(said), 3, "each door shows that it was gone through")
+            self.assertEqual(done.stdout.splitlines(), said)
             made = {path.name for path in pathlib.Path(folder).iterdir()}
             self.assertLessEqual({"model.pt", "fused.pt", "plain.pt", "graph.svg"}, made)
 
@@ -52,6 +55,14 @@ class ReadmeTest(unittest.TestCase):
 
             self.assertIn("Unknown builtin op: tailor::", loads("fused.pt").stderr)
             self.assertEqual(loads("plain.pt").returncode, 0, "a file from which Tailor was taken out")
+
+    def test_each_door_has_an_example_of_few_lines(self):
+        text = README.partition("## Three doors")[2].partition("\n## ")[0]
+        doors = re.split(r"^### \d\. ", text, flags=re.MULTILINE)[1:]
+        self.assertEqual(len(doors), 3)
+        for door in doors:
+            examples = re.findall(r"^```python\n(.*?)^```$", door, re.MULTILINE | re.DOTALL)
+            self.assertEqual([len(example.splitlines()) <= 6 for example in examples], [True], door)
 
     def test_the_table_of_chains_is_that_of_the_formulas(self):
         chains = "".join(path.read_text() for path in (ROOT / "kernels" / "chains").iterdir())

@@ -9,6 +9,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import tempfile
 
 from fault_workshop import Wrong, plural
 
@@ -201,15 +202,23 @@ class Program:
         return result
 
 
+def entries_of(build):
+    """What CTest would run. It is asked from a folder of its own: it writes a log even if it only lists, and where it runs this
+    very program, that log is being written."""
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "CTestTestfile.cmake").write_text(f'subdirs("{build}")\n')
+        listed = subprocess.run(["ctest", "--test-dir", folder, "--show-only=json-v1"], capture_output=True, text=True, check=True).stdout
+    return json.loads(listed)["tests"]
+
+
 class Suite:
     def __init__(self, workshop, patterns=None):
         """Of the programs that these patterns name, or all."""
-        listed = subprocess.run(["ctest", "--test-dir", workshop.build, "--show-only=json-v1"], capture_output=True, text=True, check=True).stdout
         folder = workshop.folder / "output"
         folder.mkdir(parents=True, exist_ok=True)
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # most of them import torch
             programs = pool.map(lambda entry: Program(entry, folder),
-                                [entry for entry in json.loads(listed)["tests"]
+                                [entry for entry in entries_of(workshop.build)
                                  if patterns is None or any((pattern + "/").startswith(entry["name"] + "/") for pattern in patterns)])
         self.programs = {program.name: program for program in programs}
         self.tests = [f"{name}/{function}" for name, program in self.programs.items() for function in program.functions]

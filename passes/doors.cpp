@@ -56,6 +56,7 @@ void fuse_quietly(torch::jit::Function& function) noexcept {
     options.method = function.name();
     options.reasons = logging;
     auto sites = fuse_function(function, options);
+    if (!logging) return;
     std::erase_if(sites, [&](const Site& site) { return is_somebodys_part(function, site); });
     log(sites);
   } catch (const std::exception& error) {

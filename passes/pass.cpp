@@ -62,7 +62,7 @@ bool unfuse_under_autocast(const std::shared_ptr<Graph>& graph) {
   return autocasts && unfuse_graph(graph, ignored, "");
 }
 
-std::string taken() { return "what follows belongs to the chain of another linear"; }
+constexpr const char* taken = "what follows belongs to the chain of another linear";
 
 class Search {
  public:
@@ -116,7 +116,7 @@ class Search {
           continue;
         }
         auto& whole = std::get<Match>(found);
-        auto proof = is_free(whole) ? surroundings_.prove(whole) : std::variant<Proof, std::string>(taken());
+        auto proof = is_free(whole) ? surroundings_.prove(whole) : std::variant<Proof, std::string>(taken);
         if (auto* reason = std::get_if<std::string>(&proof)) {
           note(*chain, proven_nearness, *reason);
           continue;
@@ -202,7 +202,7 @@ void explain_as_written(const std::shared_ptr<Graph>& graph, std::vector<Finding
     const auto as_written = sites.find(there[i]);
     if (site == left.end() || as_written == sites.end()) continue;
     site->second->rule = as_written->second->rule;
-    site->second->reason = as_written->second->fused ? taken() : as_written->second->reason;
+    site->second->reason = as_written->second->fused ? taken : as_written->second->reason;
   }
 }
 

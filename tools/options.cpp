@@ -80,17 +80,15 @@ const std::vector<Option>& options() {
        "float32[16,8192]",
        true,
        {fuse},
-       "Also verify the whole model, on standard normal values. Once for each argument of\nforward, in order. A number "
-       "is "
-       "written as such: 3, 0.5, true.",
+       "Also verify the whole model, on standard normal values. Once for each argument of\nforward, in order. "
+       "A number is written as such: 3, 0.5, true.",
        [](Request& r, const std::string& v) { r.inputs.push_back(input_text(v)); }},
       {"input-file",
        "FILE.pt",
        false,
        {fuse},
-       "The same on what torch.save wrote to this file: a tensor, or a tuple or list with one\nelement for each "
-       "argument: "
-       "tensors, numbers, and tuples, lists and dictionaries of them.",
+       "The same on what torch.save wrote to this file: a tensor, or a tuple or list with one\n"
+       "element for each argument: tensors, numbers, and tuples, lists and dictionaries of them.",
        [](Request& r, const std::string& v) { r.input_file = v; }},
       {"seed",
        "N",
@@ -102,9 +100,8 @@ const std::vector<Option>& options() {
        nullptr,
        false,
        {fuse},
-       "Your word that the weights in OUT will not be written to. A file cannot keep that word,\nso this changes "
-       "nothing: "
-       "give it to the module that was loaded, with\ntorch.ops.tailor.settle_(module).",
+       "Your word that the weights in OUT will not be written to. A file cannot keep that word,\n"
+       "so this changes nothing: give it to the module that was loaded, with\ntorch.ops.tailor.settle_(module).",
        [](Request& r, const std::string&) { r.settle = true; }},
       {"no-verify",
        nullptr,

@@ -106,7 +106,8 @@ def main():
                       {"--device": "cpu", "--jobs": 1, "--case": ""})
     device = program.options.device
     program.what = program.what.format(device="the CPU" if device == "cpu" else "a GPU")
-    program.title = "Ops" if device == "cpu" else "Ops on a GPU"
+    if device == "cuda":
+        program.title = "Ops on a GPU"
     if device == "cuda" and not there_is_a_gpu():
         print("ops_fuzz: there is no GPU here, nothing is run")
         return 77

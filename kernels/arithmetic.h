@@ -87,7 +87,7 @@ struct Arithmetic {
   }
   template <class A, class B>
   TAILOR_INLINE auto mul(const A& a, const B& b) {
-    return combine([](auto x, auto y) { return x * y; }, a, b);
+    return combine([](auto x, auto y) { return Math::product(x, y); }, a, b);
   }
   template <class A, class B>
   TAILOR_INLINE auto div(const A& a, const B& b) {
@@ -99,7 +99,8 @@ struct Arithmetic {
     }
   }
   // What a norm reads. The compiler contracts `a * b - mean` into one instruction that does not round the product; but the
-  // mean was taken of rounded ones, and where all values of a column are equal the difference has to be zero.
+  // mean was taken of rounded ones, and where all values of a column are equal the difference has to be zero. On a CPU a
+  // barrier keeps it from that; ptxas sees through any, and it is `product` that says so where digits of float32 count.
   template <class A>
   TAILOR_INLINE A rounded(const A& a) {
     return map(a, [](auto x) { return Math::rounded(x); });

@@ -32,6 +32,8 @@ struct NormArguments {
   void* saved = nullptr;
   // Where partial statistics are put down: as many bytes as `workspace` of TailKernels asks for.
   void* workspace = nullptr;
+  // Of how many rows each are those that the linear's kernel has put there already. 0: the tail's kernels have to.
+  int gathered_rows = 0;
 };
 
 struct Tail {

@@ -1,4 +1,4 @@
-// Kernels that compute a linear and its tail together. Plain data: no torch, no CUDA.
+// Kernels that compute a linear and its tail together, or what they can of it. Plain data: no torch, no CUDA.
 #pragma once
 #include <vector>
 
@@ -35,6 +35,12 @@ struct WholeKernels {
   const char* (*keep)(const Linear& linear, const Tail& tail, void* to, void* stream) = nullptr;
   bool (*may_keep)(void* stream) = nullptr;
   const char* (*forward)(const Linear& linear, const Tail& tail, void* stream);
+  // Of a batch norm with batch statistics, the linear alone, into `tail.out`; and what the tail's kernels would have to gather from
+  // it, into their workspace, of so many rows each. Null where there is no such thing.
+  const char* gathering_path = nullptr;
+  int gathered_rows = 0;
+  const char* (*refuses_gathering)(const Linear& linear, const Tail& tail) = nullptr;
+  const char* (*gather)(const Linear& linear, const Tail& tail, void* stream) = nullptr;
 };
 
 // Called while the library is loaded.

@@ -188,6 +188,34 @@ void* current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
 }
 
+namespace {
+
+// As kernels that compute the linear take it, or none where they read no such tensors.
+std::optional<Linear> whole_linear(const FastCall& call) {
+  const bool is_matrix = call.input.dim() == 2;
+  const bool rows_are_dense = is_matrix ? call.input.stride(1) == 1 : call.input.is_contiguous();
+  if (call.paths->whole.empty() || !rows_are_dense || !is_dense_vector(call.bias) || call.weight.stride(1) != 1)
+    return std::nullopt;
+  return linear_of(call.input, is_matrix ? call.input.stride(0) : call.weight.size(1), call.weight, call.bias);
+}
+
+std::vector<std::int64_t> sizes_of_result(const FastCall& call) {
+  std::vector<std::int64_t> sizes = call.input.sizes().vec();
+  sizes.back() = call.tail.columns;
+  return sizes;
+}
+
+// What the tail's kernels need, for as long as the call lasts.
+at::Tensor take_workspace(FastCall& call) {
+  const std::int64_t bytes = call.paths->kernels->workspace(call.tail);
+  if (bytes == 0) return {};
+  at::Tensor workspace = at::empty({bytes}, call.input.options().dtype(at::kByte));
+  call.tail.norm.workspace = workspace.mutable_data_ptr();
+  return workspace;
+}
+
+}  // namespace
+
 DevicePaths::DevicePaths(const Chain& chain, Device device)
     : kernels(find_tail(chain.name, device)), whole(chain.name, device) {
   if (kernels == nullptr) return;
@@ -270,18 +298,29 @@ const char* FastPath::prepare(const StepArguments* arguments, FastCall& call) {
 }
 
 std::optional<at::Tensor> FastPath::run_whole(FastCall& call) {
-  const bool is_matrix = call.input.dim() == 2;
-  const bool rows_are_dense = is_matrix ? call.input.stride(1) == 1 : call.input.is_contiguous();
-  if (call.paths->whole.empty() || call.wants_gradients || !rows_are_dense || !is_dense_vector(call.bias) ||
-      call.weight.stride(1) != 1)
-    return std::nullopt;
-  Linear linear = linear_of(call.input, is_matrix ? call.input.stride(0) : call.weight.size(1), call.weight, call.bias);
-  linear.weight_is_settled = is_settled(call.weight);
-  WholePath* const taker = call.paths->whole.taker(linear, call.tail);
+  if (call.wants_gradients) return std::nullopt;
+  std::optional<Linear> linear = whole_linear(call);
+  if (!linear) return std::nullopt;
+  linear->weight_is_settled = is_settled(call.weight);
+  WholePath* const taker = call.paths->whole.taker(*linear, call.tail);
   if (taker == nullptr) return std::nullopt;
-  std::vector<std::int64_t> sizes = call.input.sizes().vec();
-  sizes.back() = call.tail.columns;
-  return taker->run(linear, call.tail, sizes, call.input.options(), call.weight);
+  return taker->run(*linear, call.tail, sizes_of_result(call), call.input.options(), call.weight);
+}
+
+std::optional<at::Tensor> FastPath::run_gathering(FastCall& call, at::Tensor& workspace) {
+  Tail& tail = call.tail;
+  if (!tail.norm.batch_statistics) return std::nullopt;
+  const std::optional<Linear> linear = whole_linear(call);
+  if (!linear) return std::nullopt;
+  WholePath* const gatherer = call.paths->whole.gatherer(*linear, tail);
+  if (gatherer == nullptr) return std::nullopt;
+  at::Tensor y = at::empty(sizes_of_result(call), call.input.options());
+  tail.norm.gathered_rows = gatherer->gathered_rows();
+  workspace = take_workspace(call);
+  tail.out = y.mutable_data_ptr();
+  gatherer->gather(*linear, tail, y.device());
+  differentiate_linear(y, call.input, call.weight);
+  return y;
 }
 
 std::optional<at::Tensor> FastPath::run(const StepArguments* arguments, Norm norm) {
@@ -294,9 +333,11 @@ std::optional<at::Tensor> FastPath::run(const StepArguments* arguments, Norm nor
   }
   const c10::OptionalDeviceGuard guard(call.input.device());
   if (std::optional<at::Tensor> out = run_whole(call)) return out;
+  at::Tensor workspace;
+  const std::optional<at::Tensor> gathered = run_gathering(call, workspace);
   // The bias's gradient is a sum that the tail's backward makes on its way; torch need not make it again.
   const bool own_bias = call.wants_gradients && call.bias.defined() && call.bias.requires_grad();
-  at::Tensor y = linear(call.input, call.weight, own_bias ? call.bias.detach() : call.bias);
+  at::Tensor y = gathered ? *gathered : linear(call.input, call.weight, own_bias ? call.bias.detach() : call.bias);
   if (!y.is_contiguous() || !is_aligned(y) || y.numel() != call.tail.rows * call.tail.columns) {
     note_refusal(chain_.name, "the linear's result is not contiguous, or not aligned");
     return std::nullopt;
@@ -313,11 +354,7 @@ std::optional<at::Tensor> FastPath::run(const StepArguments* arguments, Norm nor
   }
   tail.y = y.const_data_ptr();
   tail.out = out.mutable_data_ptr();
-  at::Tensor workspace;
-  if (const std::int64_t bytes = call.paths->kernels->workspace(tail)) {
-    workspace = at::empty({bytes}, y.options().dtype(at::kByte));
-    tail.norm.workspace = workspace.mutable_data_ptr();
-  }
+  if (!gathered) workspace = take_workspace(call);
   const char* error = call.paths->kernels->forward(tail, current_stream(y.device()));
   TORCH_CHECK(error == nullptr, "tailor::", chain_.name, ": ", error);
   call.paths->forward->count();

@@ -63,6 +63,8 @@ class FastPath {
   const char* prepare(const StepArguments* arguments, FastCall& call);
   // The result of a kernel that computes the linear too, or none where there is no such kernel for this call.
   std::optional<at::Tensor> run_whole(FastCall& call);
+  // The linear's result, and in `workspace` what batch statistics are made of; or none where no kernel does both.
+  std::optional<at::Tensor> run_gathering(FastCall& call, at::Tensor& workspace);
 
   const Chain& chain_;
   std::once_flag found_;

@@ -131,9 +131,13 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::T
     }
   }
   if (!out.defined()) return at::linear(input, weight, bias);
+  differentiate_linear(out, input, weight);
+  return out;
+}
+
+void differentiate_linear(const at::Tensor& out, const at::Tensor& input, const at::Tensor& weight) {
   if (c10::GradMode::is_enabled() && (input.requires_grad() || weight.requires_grad()))
     LinearBackward::attach(out, input, weight);
-  return out;
 }
 
 }  // namespace tailor

@@ -40,6 +40,12 @@ at::Tensor WholePath::run(Linear& linear, Tail& tail, at::IntArrayRef sizes, con
   return out;
 }
 
+void WholePath::gather(const Linear& linear, const Tail& tail, c10::Device device) {
+  const char* error = kernels_.gather(linear, tail, current_stream(device));
+  TORCH_CHECK(error == nullptr, "tailor::", op_, ": ", error);
+  gather_->count();
+}
+
 WholePaths::WholePaths(std::string_view op, Device device) {
   for (const WholeKernels* each : find_whole(op, device)) all_.emplace_back(op, *each);
 }
@@ -47,6 +53,12 @@ WholePaths::WholePaths(std::string_view op, Device device) {
 WholePath* WholePaths::taker(const Linear& linear, const Tail& tail) {
   const auto found =
       std::find_if(all_.begin(), all_.end(), [&](const WholePath& path) { return path.takes(linear, tail); });
+  return found == all_.end() ? nullptr : &*found;
+}
+
+WholePath* WholePaths::gatherer(const Linear& linear, const Tail& tail) {
+  const auto found =
+      std::find_if(all_.begin(), all_.end(), [&](const WholePath& path) { return path.gathers(linear, tail); });
   return found == all_.end() ? nullptr : &*found;
 }
 

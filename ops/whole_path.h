@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <deque>
+#include <optional>
 
 #include "../kernels/whole.h"
 #include "calls.h"
@@ -21,8 +22,9 @@ Linear linear_of(const at::Tensor& x, std::int64_t x_stride, const at::Tensor& w
 
 class WholePath {
  public:
-  WholePath(std::string_view op, const WholeKernels& kernels)
-      : op_(op), kernels_(kernels), forward_(op, kernels.path) {}
+  WholePath(std::string_view op, const WholeKernels& kernels) : op_(op), kernels_(kernels), forward_(op, kernels.path) {
+    if (kernels.gather != nullptr) gather_.emplace(op, kernels.gathering_path);
+  }
 
   bool takes(const Linear& linear, const Tail& tail) const { return kernels_.refuses(linear, tail) == nullptr; }
 
@@ -30,10 +32,18 @@ class WholePath {
   at::Tensor run(Linear& linear, Tail& tail, at::IntArrayRef sizes, const at::TensorOptions& kind,
                  const at::Tensor& weight = {});
 
+  bool gathers(const Linear& linear, const Tail& tail) const {
+    return kernels_.gather != nullptr && kernels_.refuses_gathering(linear, tail) == nullptr;
+  }
+  int gathered_rows() const { return kernels_.gathered_rows; }
+  // The linear, into `tail.out`, and its partial statistics into the tail's workspace, of a call that it gathers for.
+  void gather(const Linear& linear, const Tail& tail, c10::Device device);
+
  private:
   std::string op_;
   const WholeKernels& kernels_;
   CallCounter forward_;
+  std::optional<CallCounter> gather_;
 };
 
 // All of an op on one kind of device. Not before the first call: kernels register themselves in no particular order.
@@ -44,6 +54,8 @@ class WholePaths {
   bool empty() const { return all_.empty(); }
   // The first that takes a call, or null.
   WholePath* taker(const Linear& linear, const Tail& tail);
+  // The first that gathers the batch statistics of a call, or null.
+  WholePath* gatherer(const Linear& linear, const Tail& tail);
 
  private:
   std::deque<WholePath> all_;

@@ -16,6 +16,7 @@ constexpr const char* help =
 
   --dtype NAME       bfloat16, float16, tf32 (float32 that may be rounded), float32; bfloat16
   --group-width N    a group norm's columns a group; without it there is no group norm
+  --batch-statistics a batch norm in training mode: the kernel makes the linear and gathers them, the tail comes after it
   --settled          the weight is settled: what is made of it is kept
   --processors N     of the GPU; 132
 
@@ -59,6 +60,8 @@ Question read(const std::vector<std::string_view>& words) {
       question.shape.group_width = number(value());
     else if (word == "--processors")
       question.shape.processors = static_cast<int>(number(value()));
+    else if (word == "--batch-statistics")
+      question.shape.batch_statistics = true;
     else if (word == "--settled")
       question.shape.weight_is_settled = true;
     else if (word.substr(0, 2) == "--")
@@ -68,6 +71,7 @@ Question read(const std::vector<std::string_view>& words) {
   }
   if (sizes.size() != 3) wrong("it takes three sizes");
   if (question.shape.processors < 1) wrong("a GPU has processors");
+  if (question.shape.batch_statistics && question.shape.group_width != 0) wrong("a tail has one norm");
   const std::string& dtype = question.dtype;
   if (dtype != "bfloat16" && dtype != "float16" && dtype != "tf32" && dtype != "float32")
     wrong("there is no dtype " + dtype);
@@ -80,7 +84,7 @@ Question read(const std::vector<std::string_view>& words) {
 
 // What a kernel would do, and whether it takes the problem.
 struct Answer {
-  const char* path;
+  std::string path;
   const char* refused;  // null: it takes it
   double time, apart;
   std::string how;
@@ -94,12 +98,12 @@ std::string tiles_of(const Shape& shape) {
 std::vector<Answer> answers(const Question& question) {
   const Shape& shape = question.shape;
   const Matrix weight{nullptr, shape.columns, shape.inner, shape.inner, shape.element_bytes};
+  const std::string path = shape.batch_statistics ? "hopper_gather" : "hopper";
   if (!question.is_float32()) {
     const char* why = refuses_matrix(weight);
     const Estimate time = estimate(shape);
     const char* turns = takes_turns(shape, wanted()) ? ", the halves of a tile in turns" : "";
-    return {
-        {"hopper", why != nullptr ? why : refuses(shape, wanted()), time.whole, time.apart, tiles_of(shape) + turns}};
+    return {{path, why != nullptr ? why : refuses(shape, wanted()), time.whole, time.apart, tiles_of(shape) + turns}};
   }
   const FewRowsPlan few = plan_few_rows(shape);
   const Estimate halves = estimate_of_halves(shape);
@@ -119,7 +123,7 @@ int main(int count, char** words) {
   bool is_taken = false;
   for (const Answer& answer : answers(question)) {
     const char* verdict = answer.refused != nullptr ? answer.refused : is_taken ? "another has it already" : "takes it";
-    std::printf("%s: %s\n    %s: %.0f us; torch's linear and a tail apart: %.0f us\n", answer.path, verdict,
+    std::printf("%s: %s\n    %s: %.0f us; torch's linear and a tail apart: %.0f us\n", answer.path.c_str(), verdict,
                 answer.how.c_str(), answer.time, answer.apart);
     is_taken = is_taken || answer.refused == nullptr;
   }

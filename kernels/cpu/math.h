@@ -92,6 +92,10 @@ TAILOR_INLINE V rounded_value(V v) {
 }
 
 struct ExactMath {
+  template <class A, class B>
+  static TAILOR_INLINE auto product(A a, B b) {
+    return a * b;
+  }
   template <class V>
   static TAILOR_INLINE V rounded(V v) {
     return rounded_value(v);
@@ -108,6 +112,10 @@ struct ExactMath {
 
 // For 16-bit elements, which keep 11 bits of it.
 struct QuickMath {
+  template <class A, class B>
+  static TAILOR_INLINE auto product(A a, B b) {
+    return a * b;
+  }
   static TAILOR_INLINE Lanes<float> rounded(Lanes<float> v) { return rounded_value(v); }
   static TAILOR_INLINE Lanes<float> sigmoid(Lanes<float> v) {
     return inverse_or_nan(v, one_plus_exp_of_minus<true, float>(v));

@@ -63,7 +63,7 @@ struct Launch {
   template <int Width>
   void run_with() const {
     if constexpr (has_batch_norm<Chain>) {
-      if (tail.norm.batch_statistics) gather<Width>();
+      if (tail.norm.batch_statistics) prepare_statistics<Width>();
     }
     if (ceiling(group_width<Chain>(tail, Width), Width) <= most_threads) return rows<Width>();
     if constexpr (has_group_norm<Chain>) wide<Width>();
@@ -85,6 +85,14 @@ struct Launch {
     const Layout layout = lay_out(tail.rows, tail.columns, group_width<Chain>(tail, Width), Width, at_once, blocks);
     launch<rows_kernel<Chain, T, at_once, Width>>(grid_of(layout.column_blocks, layout.row_blocks), most_threads,
                                                   stream, tail, layout);
+  }
+
+  template <int Width>
+  void prepare_statistics() const {
+    if (tail.norm.gathered_rows == 0) return gather<Width>();
+    if (gathered_chunks(tail) > most_chunks)
+      launch<merge_kernel<Compute<T>>>(grid_of(ceiling(tail.columns, merging_columns), 1),
+                                       merging_columns * merging_runs, stream, tail);
   }
 
   template <int Width>
@@ -124,8 +132,9 @@ template <class Chain>
 std::int64_t workspace(const Tail& tail) {
   if (!has_batch_norm<Chain> || !tail.norm.batch_statistics) return 0;
   // For either width, since alignment is not known yet.
-  const std::int64_t most =
-      larger(share_out(tail.rows, tail.columns, 1).chunks, share_out(tail.rows, tail.columns, 8).chunks);
+  const std::int64_t most = tail.norm.gathered_rows != 0 ? gathered_chunks(tail)
+                                                         : larger(share_out(tail.rows, tail.columns, 1).chunks,
+                                                                  share_out(tail.rows, tail.columns, 8).chunks);
   const std::int64_t number = tail.element == Element::float64 ? 8 : 4;
   return 2 * most * tail.columns * number;
 }

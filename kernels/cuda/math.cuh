@@ -56,15 +56,9 @@ __device__ __forceinline__ float scale_of(float var, float eps, float factor) {
 }
 __device__ __forceinline__ double scale_of(double var, double eps, double factor) { return factor / sqrt(var + eps); }
 
-// A value that the compiler may not take apart.
-__device__ __forceinline__ float rounded_value(float value) {
-  asm("" : "+f"(value));
-  return value;
-}
-__device__ __forceinline__ double rounded_value(double value) {
-  asm("" : "+d"(value));
-  return value;
-}
+// A product that is rounded, whatever is done with it.
+__device__ __forceinline__ float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double rounded_product(double a, double b) { return __dmul_rn(a, b); }
 
 // Division by a number, as eager does it on the GPU: a multiplication.
 template <class F>
@@ -75,7 +69,8 @@ struct ByReciprocal {
 
 // For 16-bit elements, which keep 11 bits of it: off by 2^-20 of the result or by 2^-119, whichever is more.
 struct QuickMath {
-  static __device__ __forceinline__ float rounded(float v) { return rounded_value(v); }
+  static __device__ __forceinline__ float product(float a, float b) { return a * b; }
+  static __device__ __forceinline__ float rounded(float v) { return v; }
   static __device__ __forceinline__ auto divisor(float d) { return ByReciprocal<float>{1 / d}; }
   static __device__ __forceinline__ float sigmoid(float v) {
     return quick_reciprocal(1.0f + quick_exp2(v * -1.4426950408889634f));
@@ -89,8 +84,12 @@ struct QuickMath {
 // For float32 and float64: to the last bit or two, as eager's. In float32 off by 2^-22 of the result or by 2^-119.
 struct ExactMath {
   template <class F>
+  static __device__ __forceinline__ F product(F a, F b) {
+    return rounded_product(a, b);
+  }
+  template <class F>
   static __device__ __forceinline__ F rounded(F v) {
-    return rounded_value(v);
+    return v;
   }
   template <class F>
   static __device__ __forceinline__ auto divisor(F d) {

@@ -23,6 +23,7 @@ struct Gathering {
 };
 
 constexpr int gathering_threads = 256;
+constexpr int most_chunks = 16;  // that whoever normalises merges
 
 inline __host__ __device__ Gathering share_out(std::int64_t rows, std::int64_t columns, int width) {
   Gathering gathering;
@@ -30,11 +31,33 @@ inline __host__ __device__ Gathering share_out(std::int64_t rows, std::int64_t c
   const std::int64_t column_blocks = ceiling(columns, std::int64_t{gathering.lanes} * width);
   const std::int64_t at_most = ceiling(rows, gathering_threads / gathering.lanes * 4);  // four rows a thread at least
   std::int64_t chunks = ceiling(256, column_blocks);  // enough blocks to fill a GPU, few enough to merge quickly
-  if (chunks > 16) chunks = 16;
+  if (chunks > most_chunks) chunks = most_chunks;
   if (chunks > at_most) chunks = at_most;
   gathering.rows_per_chunk = static_cast<int>(ceiling(rows, chunks));
   gathering.chunks = static_cast<int>(ceiling(rows, gathering.rows_per_chunk));
   return gathering;
+}
+
+// What the linear's kernel has gathered is of few rows each: where there are more of them, merge_kernel comes between.
+inline __host__ __device__ int gathered_chunks(const Tail& tail) {
+  return static_cast<int>(ceiling(tail.rows, tail.norm.gathered_rows));
+}
+
+// What is in the workspace when somebody normalises.
+inline __host__ __device__ Gathering gathering_of(const Tail& tail, int width) {
+  if (tail.norm.gathered_rows == 0) return share_out(tail.rows, tail.columns, width);
+  Gathering gathering;
+  const int chunks = gathered_chunks(tail);
+  gathering.chunks = chunks > most_chunks ? 1 : chunks;
+  gathering.rows_per_chunk = chunks > most_chunks ? static_cast<int>(tail.rows) : tail.norm.gathered_rows;
+  return gathering;
+}
+
+template <class F>
+__device__ __forceinline__ void put_partial(const Tail& tail, int chunk, std::int64_t column, F mean, F squares) {
+  F* partial = static_cast<F*>(tail.norm.workspace) + 2 * chunk * tail.columns + column;
+  partial[0] = mean;
+  partial[tail.columns] = squares;
 }
 
 // Merges the first `taken` rows of a tile into each column's moments.
@@ -135,11 +158,61 @@ __global__ void __launch_bounds__(gathering_threads)
   }
 }
 
+// Makes one chunk of many. A block has some columns, each of its warps a run of chunks.
+constexpr int merging_columns = 32;
+constexpr int merging_runs = 16;
+template <class F>
+__global__ void __launch_bounds__(merging_columns* merging_runs) merge_kernel(const __grid_constant__ Tail tail) {
+  __shared__ F means[merging_runs][merging_columns];
+  __shared__ F squares[merging_runs][merging_columns];
+  wait_for_kernel_before();
+  const int lane = static_cast<int>(threadIdx.x) % merging_columns;
+  const int run = static_cast<int>(threadIdx.x) / merging_columns;
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * merging_columns + lane;
+  const bool holds = column < tail.columns;
+  const int rows_per_chunk = tail.norm.gathered_rows;
+  const int chunks = gathered_chunks(tail);
+  const int of_run = static_cast<int>(ceiling(chunks, merging_runs));
+  const auto rows_of = [&](int first, int some) {  // chunks
+    const std::int64_t left = tail.rows - static_cast<std::int64_t>(first) * rows_per_chunk;
+    const std::int64_t most = static_cast<std::int64_t>(some) * rows_per_chunk;
+    return static_cast<F>(left <= 0 ? 0 : left < most ? left : most);
+  };
+  F mean = 0;
+  F square = 0;
+  F count = 0;
+  const auto merge = [&](F more_mean, F more_squares, F more) {
+    if (count == 0) {
+      mean = more_mean;
+      square = more_squares;
+    } else {
+      merge_moments(mean, square, more_mean, more_squares, count, more / (count + more));
+    }
+    count += more;
+  };
+#pragma unroll 4
+  for (int i = 0; i < of_run; ++i) {
+    const int chunk = run * of_run + i;
+    if (chunk >= chunks || !holds) break;
+    const F* from = static_cast<const F*>(tail.norm.workspace) + 2 * chunk * tail.columns + column;
+    merge(from[0], from[tail.columns], rows_of(chunk, 1));
+  }
+  means[run][lane] = mean;
+  squares[run][lane] = square;
+  __syncthreads();
+  if (run != 0 || !holds) return;
+  for (int i = 1; i < merging_runs; ++i) {
+    const F more = rows_of(i * of_run, of_run);
+    if (more > 0) merge(means[i][lane], squares[i][lane], more);
+  }
+  put_partial(tail, 0, column, mean, square);
+}
+
 // Merges what gather_kernel put down: each column's mean and the sum of its squared distances.
 template <class F, int Width>
 __device__ __forceinline__ void merge_chunks(const Tail& tail, std::int64_t column, F (&means)[Width],
                                              F (&squares)[Width]) {
-  const Gathering gathering = share_out(tail.rows, tail.columns, Width);
+  const Gathering gathering = gathering_of(tail, Width);
   F count = 0;
 #pragma unroll 4
   for (int chunk = 0; chunk < gathering.chunks; ++chunk) {

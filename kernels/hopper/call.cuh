@@ -25,22 +25,19 @@ Shape shape_of(const Linear& linear, const Tail& tail) {
   if (has_group_norm<Chain>) shape.group_width = tail.columns / tail.norm.groups;
   shape.processors = cuda::processors();
   shape.weight_is_settled = linear.weight_is_settled;
+  shape.batch_statistics = has_batch_norm<Chain> && tail.norm.batch_statistics;
   return shape;
 }
 
 // What refuses a call on this device for any kernel of this folder, or null.
-inline const char* refuses_call(const Tail& tail) {
-  if (!is_hopper()) return "the GPU is not of compute capability 9.0";
-  if (tail.norm.batch_statistics) return "batch statistics are gathered from the linear's result";
-  return nullptr;
-}
+inline const char* refuses_call() { return is_hopper() ? nullptr : "the GPU is not of compute capability 9.0"; }
 
 // What refuses float32 that is to be multiplied as several numbers of 16 bits, or null.
 inline const char* refuses_split(const Linear& linear, const Tail& tail) {
   if (tail.element != Element::float32) return "it is for float32";
   if (linear.tensor_float32) return "TF32 is allowed, and faster";
   if (!linear.split_float32) return "float32 is cuBLAS's by the user's switch";
-  return refuses_call(tail);
+  return refuses_call();
 }
 
 constexpr const char* not_described = "the driver could not describe a matrix to the copy engine";

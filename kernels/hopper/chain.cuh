@@ -17,9 +17,10 @@ struct Matrices {
         out{tail.out, tail.rows, tail.columns, tail.columns, bytes_of(tail.element)} {}
 };
 
+// Why its linear is none of the kernel's, or null.
 template <class Chain>
-const char* refuses(const Linear& linear, const Tail& tail) {
-  if (const char* why = refuses_call(tail)) return why;
+const char* refuses_linear(const Linear& linear, const Tail& tail) {
+  if (const char* why = refuses_call()) return why;
   if (linear.x_transposed || linear.weight_transposed) return "a matrix is transposed";
   if (tail.element == Element::float64) return "there is no such kernel for float64";
   if (tail.element == Element::float32 && !linear.tensor_float32) return "float32 must not be rounded to TF32";
@@ -30,15 +31,21 @@ const char* refuses(const Linear& linear, const Tail& tail) {
 }
 
 template <class Chain>
+const char* refuses(const Linear& linear, const Tail& tail) {
+  if (const char* why = refuses_tail(shape_of<Chain>(linear, tail))) return why;
+  return refuses_linear<Chain>(linear, tail);
+}
+
+template <class Chain>
 const char* refuses_halves(const Linear& linear, const Tail& tail) {
   if (const char* why = refuses_split(linear, tail)) return why;
   return refuses_halves(shape_of<Chain>(linear, tail), wanted());
 }
 
-template <class Chain, class Precision, int group_width, bool in_turns = false>
+template <class Chain, class Precision, int group_width, Manner manner>
 const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail& tail, cudaStream_t stream) {
-  using Memory = typename Kernel<Chain, Precision, group_width, in_turns>::Memory;
-  constexpr auto kernel = chain_kernel<Chain, Precision, group_width, in_turns>;
+  using Memory = typename Kernel<Chain, Precision, group_width, manner>::Memory;
+  constexpr auto kernel = chain_kernel<Chain, Precision, group_width, manner>;
   if (const char* error = allow_shared_memory<kernel>(sizeof(Memory))) return error;
   problem.bias = linear.bias;
   problem.inner = static_cast<int>(linear.inner);
@@ -53,20 +60,21 @@ const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail&
 }
 
 template <class Precision>
-bool describe_operands(TileProblem& problem, const Matrix& x, const Matrix& weight, int rows_of_step = tile_rows) {
+bool describe_operands(TileProblem& problem, const Matrix& x, const Matrix& weight, Manner manner) {
   constexpr int box = box_columns<typename Precision::Operand>;
+  const int rows_of_step = manner == Manner::in_turns ? warpgroup_rows : tile_rows;
   return describe(problem.x, x, Precision::of_operands, rows_of_step, box) &&
          describe(problem.w, weight, Precision::of_operands, tile_columns / cluster_blocks, box);
 }
 
-template <class Chain, class Precision, int group_width, bool in_turns>
+template <class Chain, class Precision, int group_width, Manner manner>
 const char* launch_one(const Linear& linear, const Tail& tail, cudaStream_t stream) {
   TileProblem problem;
   const Matrices matrices(linear, tail);
-  if (!describe_operands<Precision>(problem, matrices.x, matrices.weight, in_turns ? warpgroup_rows : tile_rows) ||
+  if (!describe_operands<Precision>(problem, matrices.x, matrices.weight, manner) ||
       !describe(problem.out, matrices.out, Precision::of_result, warp_rows, box_columns<typename Precision::Element>))
     return not_described;
-  return launch_tiles<Chain, Precision, group_width, in_turns>(problem, linear, tail, stream);
+  return launch_tiles<Chain, Precision, group_width, manner>(problem, linear, tail, stream);
 }
 
 inline Halves halves_of(const Linear& linear, const Tail& tail) {
@@ -115,9 +123,10 @@ const char* launch_halves(const Linear& linear, const Tail& tail, cudaStream_t s
     const std::int64_t columns = 2 * static_cast<std::int64_t>(halves.padded);
     return Matrix{split.halves, split.rows, columns, columns, 2};
   };
-  if (!describe_operands<TwoHalves>(problem, matrix(halves.x), matrix(halves.weight))) return not_described;
+  constexpr Manner manner = Manner::side_by_side;
+  if (!describe_operands<TwoHalves>(problem, matrix(halves.x), matrix(halves.weight), manner)) return not_described;
   if (const char* error = make_halves(halves, stream)) return error;
-  return launch_tiles<Chain, TwoHalves, group_width>(problem, linear, tail, stream);
+  return launch_tiles<Chain, TwoHalves, group_width, manner>(problem, linear, tail, stream);
 }
 
 template <class Chain, class Precision>
@@ -125,17 +134,30 @@ const char* launch(const Linear& linear, const Tail& tail, cudaStream_t stream) 
   return by_group_width<Chain>(tail, [&]<int width>() {
     if constexpr (width > 0)
       if (takes_turns(shape_of<Chain>(linear, tail), wanted()))
-        return launch_one<Chain, Precision, width, true>(linear, tail, stream);
-    return launch_one<Chain, Precision, width, false>(linear, tail, stream);
+        return launch_one<Chain, Precision, width, Manner::in_turns>(linear, tail, stream);
+    return launch_one<Chain, Precision, width, Manner::side_by_side>(linear, tail, stream);
   });
+}
+
+template <class Launch>
+const char* by_precision(const Tail& tail, Launch launch) {
+  if (tail.element == Element::bfloat16) return launch.template operator()<BFloat16>();
+  if (tail.element == Element::float16) return launch.template operator()<Float16>();
+  return launch.template operator()<TensorFloat32>();
 }
 
 template <class Chain>
 const char* forward(const Linear& linear, const Tail& tail, void* stream) {
-  auto* const to = static_cast<cudaStream_t>(stream);
-  if (tail.element == Element::bfloat16) return launch<Chain, BFloat16>(linear, tail, to);
-  if (tail.element == Element::float16) return launch<Chain, Float16>(linear, tail, to);
-  return launch<Chain, TensorFloat32>(linear, tail, to);
+  return by_precision(tail, [&]<class Precision>() {
+    return launch<Chain, Precision>(linear, tail, static_cast<cudaStream_t>(stream));
+  });
+}
+
+template <class Chain>
+const char* gather(const Linear& linear, const Tail& tail, void* stream) {
+  return by_precision(tail, [&]<class Precision>() {
+    return launch_one<Chain, Precision, 0, Manner::gathering>(linear, tail, static_cast<cudaStream_t>(stream));
+  });
 }
 
 template <class Chain>
@@ -163,7 +185,16 @@ struct Registrations {
 
 template <class Chain>
 Registrations register_chain() {
-  static const WholeKernels whole{.path = "hopper", .refuses = refuses<Chain>, .forward = forward<Chain>};
+  static const WholeKernels whole = [] {
+    WholeKernels kernels{.path = "hopper", .refuses = refuses<Chain>, .forward = forward<Chain>};
+    if constexpr (has_batch_norm<Chain>) {
+      kernels.gathering_path = "hopper_gather";
+      kernels.gathered_rows = tile_rows;
+      kernels.refuses_gathering = refuses_linear<Chain>;
+      kernels.gather = gather<Chain>;
+    }
+    return kernels;
+  }();
   return {{Chain::name, Device::cuda, whole}, register_few_rows<Chain>(), register_halves<Chain>()};
 }
 

@@ -61,6 +61,7 @@ inline double few_rows_apart(const Shape& shape) {
 
 // Null if it gets the kernel, else why not.
 inline const char* refuses_few_rows(const Shape& shape, const Matrix& weight, Wanted wanted) {
+  if (const char* why = refuses_tail(shape)) return why;
   if (const char* why = refuses_any(shape, wanted)) return why;
   if (wanted == Wanted::always) return "TAILOR_HOPPER=always is for tiles of many rows";
   if (const char* why = refuses_matrix(weight)) return why;

@@ -8,6 +8,7 @@
 // docs/kernels.md draws it.
 #pragma once
 #include "halves_product.cuh"
+#include "moments.cuh"
 #include "product.cuh"
 
 namespace tailor::hopper {
@@ -31,10 +32,12 @@ struct Tiles {
   }
 };
 
-template <class Chain, class Precision, int group_width, bool in_turns>
+template <class Chain, class Precision, int group_width, Manner manner>
 struct Kernel {
   using Element = typename Precision::Element;
-  using Memory = Storage<Precision, Which<Chain>::count, in_turns>;
+  static constexpr bool in_turns = manner == Manner::in_turns;
+  static constexpr bool gathers = manner == Manner::gathering;
+  using Memory = Storage<Precision, Which<Chain>::count, manner>;
   using Now = Part<Element, group_width, in_turns>;
   static constexpr int box = box_columns<Element>;                       // of the result
   static constexpr int step = box_columns<typename Precision::Operand>;  // of the operands
@@ -62,6 +65,12 @@ struct Kernel {
         init_barrier(barrier(memory.columns_empty[i]), tile_warps);
       }
       for (int i = 0; i < consumers; ++i) init_barrier(barrier(memory.turn[i]), warps_of_group);
+      if constexpr (gathers) {
+        for (int i = 0; i < 2; ++i) {
+          init_barrier(barrier(memory.moments.full[i]), tile_warps);
+          init_barrier(barrier(memory.moments.empty[i]), 1);
+        }
+      }
       publish_barriers();
     }
     meet_cluster();
@@ -107,6 +116,27 @@ struct Kernel {
       bring_columns<Chain, Element>(problem, column, lane, memory.columns[ring.at]);
       bring_facts(problem, column, lane, memory.facts[ring.at]);
       arrive(barrier(memory.columns_full[ring.at]));
+    }
+  }
+
+  // One warp: merges what the others have gathered, a part at a time, one column a lane.
+  __device__ __forceinline__ void merge_moments(int lane) {
+    static_assert(Now::columns == 32);
+    Ring<2> ring;
+    for (Tiles tile{problem}; tile.any(); tile.next()) {
+      int row, column;
+      tile.locate(row, column);
+      const int rows = min(static_cast<int>(problem.tail.rows) - row, tile_rows);
+      column += lane;
+#pragma unroll 1
+      for (int part = 0; part < Now::count; ++part, column += Now::columns, ring.advance()) {
+        wait(barrier(memory.moments.full[ring.at]), ring.phase);
+        const Moment all = merge_warps(rows, [&](int warp) { return memory.moments.of_part[ring.at][warp][lane]; });
+        __syncwarp();
+        if (lane == 0) arrive(barrier(memory.moments.empty[ring.at]));
+        if (rows > 0 && column < problem.tail.columns)
+          cuda::put_partial(problem.tail, row / tile_rows, column, all.x, all.y);
+      }
     }
   }
 
@@ -177,11 +207,27 @@ struct Kernel {
     int columns = 0;  // which of the two buffers
   };
 
+  // What batch statistics need of a part of a warp's rows. The two places take turns, and each tile begins with the same phase.
+  __device__ __forceinline__ void gather_part(const typename Now::Value& y, int part, const Unfinished& tile,
+                                              const Way& way) {
+    static_assert(Now::count % 4 == 0);
+    const int at = part % 2;
+    wait(barrier(memory.moments.empty[at]), part / 2 % 2 ^ 1);
+    gather<Chain, Element, Now>(problem, memory.columns[tile.columns], y, Now::first_column(part), anew(way.lane),
+                                min(static_cast<int>(problem.tail.rows) - tile.row, warp_rows),
+                                memory.moments.of_part[at][way.warp]);
+    __syncwarp();
+    if (way.lane == 0) arrive(barrier(memory.moments.full[at]));
+  }
+
   // One part of the tail of a warp's rows, and out.
   __device__ __forceinline__ void finish_part(const typename Now::Value& y, int part, const Unfinished& tile,
                                               Way& way) {
-    const auto value =
-        finish<Chain, Element, Now>(problem, memory.columns[tile.columns], y, Now::first_column(part), way.lane);
+    const auto value = [&] {
+      if constexpr (gathers) return y;
+      return finish<Chain, Element, Now>(problem, memory.columns[tile.columns], y, Now::first_column(part), way.lane);
+    }();
+    if constexpr (gathers) gather_part(y, part, tile, way);
     if constexpr (of_16_bits) {
       using Out = Exit<Element, Now>;
       const Address to = part % Out::parts == 0 ? way.next() : way.here();
@@ -324,10 +370,10 @@ struct Kernel {
   }
 };
 
-template <class Chain, class Precision, int group_width, bool in_turns>
+template <class Chain, class Precision, int group_width, Manner manner>
 __global__ void __cluster_dims__(cluster_blocks, 1, 1) __launch_bounds__(block_threads, 1)
     chain_kernel(const __grid_constant__ TileProblem problem) {
-  using Phases = Kernel<Chain, Precision, group_width, in_turns>;
+  using Phases = Kernel<Chain, Precision, group_width, manner>;
   extern __shared__ __align__(1024) unsigned char shared[];
   Phases phases{*reinterpret_cast<typename Phases::Memory*>(shared), problem,
                 (problem.inner + Phases::step - 1) / Phases::step};
@@ -339,11 +385,13 @@ __global__ void __cluster_dims__(cluster_blocks, 1, 1) __launch_bounds__(block_t
     give_registers_back<bring_registers>();
     if (threadIdx.x == 0) phases.fetch_stages();
     if (warp == 1) phases.prepare_columns(static_cast<int>(threadIdx.x) % 32);
+    if constexpr (manner == Manner::gathering)
+      if (warp == 2) phases.merge_moments(static_cast<int>(threadIdx.x) % 32);
   } else {
     take_registers<consume_registers>();
     if constexpr (Precision::pieces == 2)
       phases.consume_halves(group - 1);
-    else if constexpr (in_turns)
+    else if constexpr (manner == Manner::in_turns)
       phases.consume_in_turns(group - 1);
     else
       phases.consume(group - 1);

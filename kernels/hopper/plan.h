@@ -32,6 +32,7 @@ struct Shape {
   std::int64_t group_width = 0;  // 0 without a group norm
   int processors = 0;
   bool weight_is_settled = false;  // its halves need not be made
+  bool batch_statistics = false;   // of a batch norm
 };
 
 // TAILOR_HOPPER: `always` and `few_rows`, also where it is the slower way, the kernel for tiles of many rows or that for few rows;
@@ -50,6 +51,13 @@ inline Wanted wanted() {
 
 // The widths of groups that there are kernels for. Wider ones do not fit into registers beside the accumulators.
 constexpr bool takes_groups_of(std::int64_t width) { return width == 16 || width == 32 || width == 64; }
+
+// What a block's warpgroups do.
+enum class Manner : std::uint8_t {
+  side_by_side,  // each has half the rows of a tile, and computes their tail
+  in_turns,      // one multiplies while the other computes its tail
+  gathering,     // side by side, but there is no tail yet: they gather what batch statistics are made of
+};
 
 // Microseconds, on an H200 and roughly: only which is less matters. A processor makes one tile of 128 × 256 after another,
 // and if the last round has few tiles, most of them wait. cuBLAS has smaller tiles for such problems; but then the tail is a
@@ -73,9 +81,11 @@ inline bool takes_turns(const Shape& shape, Wanted wanted) {
   return rounds >= 2 && shape.inner <= (rounds < 6 ? 2048 : 4096);
 }
 
-// What a tail apart reads and writes once more, and its launch.
+// What a tail apart reads and writes once more, and its launch. With batch statistics it is apart in any case: then this is what it
+// takes to gather them from the linear's result.
 inline double tail_apart(const Shape& shape) {
-  return 2.0 * static_cast<double>(shape.rows * shape.columns * shape.element_bytes) / 4.3e6 + 2;
+  const double bytes = static_cast<double>(shape.rows * shape.columns * shape.element_bytes);
+  return shape.batch_statistics ? bytes / 2.7e6 + 4 : 2 * bytes / 4.3e6 + 2;
 }
 
 inline Estimate estimate(const Shape& shape) {
@@ -83,7 +93,8 @@ inline Estimate estimate(const Shape& shape) {
   const double round = products / (shape.element_bytes == 2 ? 6.5e6 : 3.2e6);
   const std::int64_t tiles = ceiling(shape.rows, 128) * ceiling(shape.columns, 256);
   Estimate estimate;
-  estimate.whole = rounds_of(shape) * round;
+  estimate.whole =
+      rounds_of(shape) * round + (shape.batch_statistics ? 4 : 0);  // those of the last round are not hidden
   estimate.apart = static_cast<double>(tiles) / shape.processors * round + tail_apart(shape);
   return estimate;
 }
@@ -113,7 +124,12 @@ inline const char* refuses_any(const Shape& shape, Wanted wanted) {
   return nullptr;
 }
 
-// Null if it gets the kernel, else why not.
+// Where a kernel cannot compute the tail with the linear, or null. A column's statistics are known when the last of its tiles is.
+inline const char* refuses_tail(const Shape& shape) {
+  return shape.batch_statistics ? "a tail with batch statistics comes after the whole linear" : nullptr;
+}
+
+// Null if it gets the kernel, else why not. With batch statistics that is the one that makes the linear and gathers them.
 inline const char* refuses(const Shape& shape, Wanted wanted) {
   if (const char* why = refuses_any(shape, wanted)) return why;
   if (wanted == Wanted::always) return nullptr;
@@ -124,6 +140,7 @@ inline const char* refuses(const Shape& shape, Wanted wanted) {
 }
 
 inline const char* refuses_halves(const Shape& shape, Wanted wanted) {
+  if (const char* why = refuses_tail(shape)) return why;
   if (const char* why = refuses_any(shape, wanted)) return why;
   if (wanted == Wanted::always) return nullptr;
   if (shape.inner < 256) return "its products are so short that halves gain nothing";

@@ -53,6 +53,12 @@ __device__ __forceinline__ void wait(Address barrier, std::uint32_t parity) {
 // What all lanes have, so that the compiler sees that they do.
 __device__ __forceinline__ int uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
 
+// The same number. What follows from it is worked out anew where it is needed, and takes no registers from one time to the next.
+__device__ __forceinline__ int anew(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 // --- the cluster ---
 
 __device__ __forceinline__ int rank_in_cluster() {

@@ -1,6 +1,7 @@
 // How the kernel's work is cut, who does it, and what a block has in shared memory.
 #pragma once
 #include "halves.h"
+#include "plan.h"
 #include "precision.cuh"
 
 namespace tailor::hopper {
@@ -64,8 +65,22 @@ struct ColumnFacts<2> {
   float most_doubt, least_strong, most_short;
 };
 
-template <class Precision, int vectors, bool in_turns>
+// The mean of some rows of a column, and the sum of the squared distances from it.
+using Moment = float2;
+
+// What each warp has found out about a part's columns, of two parts at a time.
+template <bool gathers>
+struct Moments {};
+template <>
+struct Moments<true> {
+  static constexpr int columns = 32;
+  Moment of_part[2][tile_warps][columns];
+  std::uint64_t full[2], empty[2];
+};
+
+template <class Precision, int vectors, Manner manner>
 struct Storage {
+  static constexpr bool in_turns = manner == Manner::in_turns;
   static constexpr int rows = in_turns ? warpgroup_rows : tile_rows;  // of a step
   using Step = Stage<Precision::pieces, rows>;
   // Of a warp. Where the tail is not hidden, waiting for the copy engine to have read one is not either.
@@ -73,7 +88,8 @@ struct Storage {
   static constexpr int outgoing = Precision::pieces == 2 ? 0 : hidden ? 1 : 2;
   static constexpr int others =
       static_cast<int>(sizeof(Outgoing)) * outgoing * tile_warps +
-      2 * static_cast<int>(sizeof(ColumnVectors<vectors>) + sizeof(ColumnFacts<Precision::pieces>)) + 1024;
+      2 * static_cast<int>(sizeof(ColumnVectors<vectors>) + sizeof(ColumnFacts<Precision::pieces>)) +
+      static_cast<int>(sizeof(Moments<manner == Manner::gathering>)) + 1024;
   static constexpr int stages = (shared_limit - others) / static_cast<int>(sizeof(Step));
 
   Step stage[stages];
@@ -83,6 +99,7 @@ struct Storage {
   std::uint64_t stage_full[stages], stage_empty[stages];
   std::uint64_t columns_full[2], columns_empty[2];
   std::uint64_t turn[consumers];
+  Moments<manner == Manner::gathering> moments;
 };
 
 // Which place of a ring is next, and in which phase its barriers are.

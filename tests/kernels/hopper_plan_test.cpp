@@ -105,6 +105,22 @@ std::string halves_reason(Shape shape, Wanted wanted = Wanted::where_faster) {
   return why != nullptr ? why : "";
 }
 
+TEST(HopperPlan, BatchStatistics) {
+  Shape shape{1024, 8192, 8192};
+  shape.batch_statistics = true;
+  const char* const after = "a tail with batch statistics comes after the whole linear";
+  EXPECT_STREQ(refuses_tail(shape), after);
+  EXPECT_EQ(halves_reason(shape), after);
+  EXPECT_STREQ(refuses_few_rows(shape, {nullptr, 8192, 8192, 8192, 4}, Wanted::where_faster), after);
+  EXPECT_EQ(refuses_tail({1024, 8192, 8192}), nullptr);
+  EXPECT_EQ(reason(shape), "") << "but the linear, and what it takes to gather them";
+  shape.rows = 16384;
+  shape.columns = shape.inner = 4096;
+  EXPECT_EQ(reason(shape), "") << "805 µs measured, 838 apart";
+  shape.rows = 256;
+  EXPECT_EQ(reason(shape), few);
+}
+
 TEST(HopperPlan, HalvesTakeWhatTheCudaCoresAreSlowAt) {
   EXPECT_EQ(halves_reason({1024, 8192, 8192}), "");
   EXPECT_EQ(halves_reason({16384, 4096, 4096}), "");

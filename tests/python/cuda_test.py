@@ -214,6 +214,17 @@ class CudaTest(Referee, Gradients):
                 out = self.assert_calls(op.stem, lambda: op(arguments), f"{op}", "cuda")
             self.assertLess((out.double() - exact).abs().max().item(), 1e-5, f"{op}: groups of {width} equal values")
 
+    def test_equal_values_in_a_column(self):
+        """The norm's bias is what is left of them, exactly: a product in front of the norm is rounded before the mean is taken off."""
+        for op, dtype, rows in itertools.product([op for op in CHAINS if op.batch_norm], cases.FLOATS, (2, 37, 3000)):
+            arguments = sized(op, rows, 96, dtype=dtype)
+            arguments["input"] = arguments["input"][:1].repeat(rows, 1)
+            exact = op.eager(cases.in_double(copied(arguments)))
+            with torch.no_grad():
+                out = self.assert_calls(op.stem, lambda: op(arguments), f"{op}", "cuda")
+            off = (out.double() - exact).abs() - torch.finfo(dtype).eps * exact.abs()
+            self.assertLess(off.max().item(), 1e-6, f"{op}: {rows} equal rows of {dtype}")
+
     def test_a_mean_far_above_the_spread(self):
         for op, ratio in itertools.product(CHAINS, (0, 10, 1e3, 1e5)):
             arguments = sized(op, 300, 96, groups=3)

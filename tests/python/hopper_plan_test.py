@@ -34,10 +34,18 @@ class HopperPlanTest(unittest.TestCase):
             return int(run(16384, 4096, 4096, *words).stdout.split(" us;")[0].split()[-1])
         self.assertGreater(time("--processors", 60), 2 * time())
 
+    def test_batch_statistics(self):
+        self.assertEqual(self.verdicts(1024, 8192, 8192, "--batch-statistics"), {"hopper_gather": "takes it"})
+        found = self.verdicts(1024, 8192, 8192, "--dtype", "float32", "--batch-statistics")
+        self.assertEqual(found, {"bf16x6": "a tail with batch statistics comes after the whole linear",
+                                 "fp16x3": "a tail with batch statistics comes after the whole linear",
+                                 "cuda": "torch's linear, and a kernel for the tail"})
+
     def test_wrong_words(self):
         for words, says in (((1, 2), "three sizes"), ((1, 2, "x"), "'x' is no number"), ((1, 2, 3, "--dtype"), "wants a value"),
                             ((1, 2, 3, "--dtype", "int8"), "there is no dtype int8"), ((1, 2, 3, "--fast"), "no option --fast"),
-                            ((1, 2, 3, "--processors", 0), "a GPU has processors")):
+                            ((1, 2, 3, "--processors", 0), "a GPU has processors"),
+                            ((1, 2, 3, "--batch-statistics", "--group-width", 1), "a tail has one norm")):
             done = run(*words)
             self.assertEqual((done.returncode, done.stdout), (2, ""), words)
             self.assertRegex(done.stderr, f"^hopper_plan: .*{says}; --help says more\n$")

@@ -27,8 +27,7 @@ def sized(op, rows, columns, inner, width=32, dtype=torch.bfloat16, seed=0, **ch
                                                    stats=(columns,), groups=columns // width, training=False), **changes})
 
 
-@unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
-class HopperTest(Referee):
+class OnHopper(Referee):
     path = "hopper"
     roundings = {torch.float32: 64}  # the tensor cores truncate as they add up
 
@@ -47,6 +46,9 @@ class HopperTest(Referee):
                 arguments[name] = on_the_grid(arguments[name])
         super().forward(op, arguments, what)
 
+
+@unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
+class HopperTest(OnHopper):
     def test_sizes(self):
         """Every number of rows, columns and inner columns, with some of the others."""
         for op, dtype in itertools.product(CHAINS, DTYPES):

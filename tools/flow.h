@@ -1,11 +1,13 @@
 // What a picture of a graph shows: a box for each op on tensors, an arrow for each tensor that goes from one to another.
 // Weights, numbers and what is computed from shapes are text inside the boxes that read them.
 #pragma once
-#include <torch/csrc/jit/ir/ir.h>
-
 #include <memory>
 #include <string>
 #include <vector>
+
+namespace torch::jit {
+struct Graph;
+}
 
 namespace tailor::tool {
 

@@ -6,13 +6,10 @@
 #include <vector>
 
 #include "archive.h"
+#include "place.h"
 #include "trial.h"
 
 namespace tailor::tool {
-
-// Where a file's tensors go. A file names the device of each tensor, and a module that is read to another device and
-// saved again names that one: so what will be written is read as saved.
-enum class Place { as_saved, cpu };
 
 // Whether a file is loaded once in a child process before it is loaded here. What this process has just written itself
 // is not tried: nobody had it in his hands, and by then there may be other threads.

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "load.h"
+#include "place.h"
 
 namespace tailor::tool {
 

@@ -74,8 +74,8 @@ std::vector<NearMiss> every_combination() {
 
 class Obstacles : public testing::TestWithParam<NearMiss> {};
 TEST_P(Obstacles, StayAndSayWhy) { expect_stays(GetParam()); }
-std::string name_of_row(const testing::TestParamInfo<NearMiss>& info) { return info.param.name; }
-INSTANTIATE_TEST_SUITE_P(EveryRule, Obstacles, testing::ValuesIn(every_combination()), name_of_row);
+std::string name_of_obstacle(const testing::TestParamInfo<NearMiss>& info) { return info.param.name; }
+INSTANTIATE_TEST_SUITE_P(EveryRule, Obstacles, testing::ValuesIn(every_combination()), name_of_obstacle);
 
 const NearMiss rows[] = {
     {"WritesToScale", "linear_mul_batch_norm",
@@ -117,7 +117,7 @@ const NearMiss rows[] = {
      "y = self.linear(x); all = [self.w]; all.append(self.w2); all[0].zero_(); return self.batch_norm(y * self.scale)",
      "`zero_` in net.py:5 may write to an operand of the chain"},
 };
-INSTANTIATE_TEST_SUITE_P(OneRule, Obstacles, testing::ValuesIn(rows), name_of_row);
+INSTANTIATE_TEST_SUITE_P(OneRule, Obstacles, testing::ValuesIn(rows), name_of_obstacle);
 
 // What may stand inside a chain, and the values, errors and state that it must leave.
 class Harmless : public testing::TestWithParam<const char*> {};

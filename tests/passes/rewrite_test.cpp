@@ -77,7 +77,7 @@ TEST_P(Rewrites, AndBack) {
   EXPECT_TRUE(has(*graph, std::string("tailor::") + GetParam().rule));
 }
 
-std::string name_of_row(const testing::TestParamInfo<Spelling>& info) { return info.param.name; }
+std::string name_of_spelling(const testing::TestParamInfo<Spelling>& info) { return info.param.name; }
 
 // The op as its author would call it: nothing stands inside the chain and the spelling promotes as the formula does.
 const Spelling plain[] = {
@@ -180,7 +180,7 @@ const Spelling plain[] = {
      "return torch.silu(self.swish(self.group_norm(self.linear(x))) * self.scale)", "return self.gn_swish_mul_swish(x)",
      true, "0 linear silu:5"},
 };
-INSTANTIATE_TEST_SUITE_P(Plain, Rewrites, testing::ValuesIn(plain), name_of_row);
+INSTANTIATE_TEST_SUITE_P(Plain, Rewrites, testing::ValuesIn(plain), name_of_spelling);
 
 // Spellings that promote or broadcast in another way than the formula: the op where that makes no difference, else the
 // spelling itself.
@@ -251,7 +251,7 @@ const Spelling guarded[] = {
      GUARDED("self.b", "[self.scale]", "self.gn_swish_mul_swish(x)",
              "torch.silu_(torch.silu_(self.group_norm(self.linear(x))).mul_(self.scale))")},
 };
-INSTANTIATE_TEST_SUITE_P(Guarded, Rewrites, testing::ValuesIn(guarded), name_of_row);
+INSTANTIATE_TEST_SUITE_P(Guarded, Rewrites, testing::ValuesIn(guarded), name_of_spelling);
 
 // The dimensions are a list, which only the pass makes a constant: there is no TorchScript for the graph that it leaves.
 TEST(Permuted, IsATranspose) {

@@ -1,6 +1,7 @@
 #include "tools/archive.h"
 
 #include <gtest/gtest.h>
+#include <torch/csrc/jit/api/module.h>
 
 #include <chrono>
 #include <random>

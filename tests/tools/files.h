@@ -1,14 +1,18 @@
 // Files for the tests of the command: a folder that goes away, zip archives with any lie in them, TorchScript modules.
 #pragma once
 #include <gtest/gtest.h>
-#include <torch/csrc/jit/api/module.h>
 
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "tools/failure.h"
+
+namespace torch::jit {
+struct Module;
+}
 
 namespace tailor::tool {
 
@@ -61,7 +65,7 @@ torch::jit::Module example_module();
 void save_as(const std::string& path, const torch::jit::Module& module);
 
 // What torch::jit::Module::save writes.
-Data saved(const torch::jit::Module& module, const torch::jit::ExtraFilesMap& extra_files = {});
+Data saved(const torch::jit::Module& module, const std::unordered_map<std::string, std::string>& extra_files = {});
 
 // A module whose __setstate__ has this body, so that it runs while the file is loaded.
 Data saved_with_setstate(const std::string& body);

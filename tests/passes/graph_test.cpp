@@ -127,6 +127,13 @@ TEST(SourceLine, SkipsTorchNn) {
   EXPECT_EQ(describe(graph->return_node()), "the method's result");
 }
 
+// Of a user's own functions it is the one that the others have called.
+TEST(SourceLine, IsTheInnermostOfTheUsers) {
+  const auto graph = graph_of(
+      net("def part(self, x):\n    return torch.relu(x)\ndef forward(self, x):\n    y = self.part(x)\n    return y"));
+  EXPECT_EQ(source_line(find(graph, "aten::relu")), "net.py:2");
+}
+
 // `2.0 * x` is TorchScript of torch's own, in a file that no user has.
 TEST(SourceLine, SkipsTorchsOwnScript) {
   const auto graph = graph_of(net("z = 2.0 * x; return z"));

@@ -1,6 +1,8 @@
 // Gives a graph back without Tailor's ops: each becomes its formula's ATen calls, and what stood guard for it goes.
 #include <torch/csrc/jit/ir/constants.h>
 
+#include <algorithm>
+
 #include "match.h"
 #include "pass.h"
 #include "rewrite.h"
@@ -121,28 +123,41 @@ std::vector<Node*> checks_before(Value* input) {
   return {checks.rbegin(), checks.rend()};
 }
 
-// How the author wrote the chain, which each of its checks knows; the formula's own way where there is none.
+// How the author wrote the chain, which each of its checks knows; the formula's own way where there is none, or a file says
+// so in no way of ours.
 std::string spelling_of(const std::vector<Node*>& checks) {
-  return checks.empty() ? "" : torch::jit::toIValue(checks.back()->input(6))->toStringRef();
+  if (checks.empty()) return "";
+  const auto spelling = torch::jit::toIValue(checks.back()->input(6));
+  return spelling && spelling->isString() ? spelling->toStringRef() : "";
+}
+
+// Moves the node and the constants that it reads, where all that it reads is there already.
+bool move_before(Node* place, Node* node) {
+  const auto is_there = [&](const Value* input) {
+    const auto kind = input->node()->kind();
+    return kind == c10::prim::Constant || kind == c10::prim::Param || place->isDominatedBy(input->node());
+  };
+  if (!std::all_of(node->inputs().begin(), node->inputs().end(), is_there)) return false;
+  for (Value* input : node->inputs())
+    if (input->node()->kind() == c10::prim::Constant && place->isBefore(input->node()))
+      input->node()->moveBefore(place);
+  node->moveBefore(place);
+  return true;
 }
 
 // Moves the parts to where the checks say that they stood, and gives shape readers the values themselves.
 void undo_checks(const std::vector<Part>& parts, const std::vector<Node*>& checks) {
+  for (Node* check : checks) check->output(0)->replaceAllUsesWith(check->input(0));
   for (Node* check : checks) {
-    const auto last = torch::jit::toIValue(check->input(5))->toInt();
+    const auto step = torch::jit::toIValue(check->input(5));
+    const std::int64_t last = step && step->isInt() ? step->toInt() : -1;
     Value* value = nullptr;
     for (const Part& part : parts) {
       if (part.done > last) break;
-      if (check->isBefore(part.node)) {
-        for (Value* input : part.node->inputs())
-          if (input->node()->kind() == c10::prim::Constant && check->isBefore(input->node()))
-            input->node()->moveBefore(check);
-        part.node->moveBefore(check);
-      }
-      if (part.done == last) part.node->copyMetadata(check);  // whose line is that of the part
+      if (check->isBefore(part.node) && !move_before(check, part.node)) break;  // no check of ours
+      if (part.done == last) part.node->copyMetadata(check);                    // whose line is that of the part
       if (part.done == last && !value) value = part.node->output();
     }
-    check->output(0)->replaceAllUsesWith(check->input(0));
     if (value) check->output(1)->replaceAllUsesWith(value);
     destroy_if_unused(check);
   }
@@ -160,7 +175,7 @@ std::vector<Part> take_spelling(Node* choice, const Chain& chain) {
   const auto nodes = moved_before(choice, choice->blocks()[1]);
   choice->output()->replaceAllUsesWith(result);
   for (Node* node : nodes)
-    for (const Linear& linear : linears_at(node)) {
+    for (const Linear& linear : linears_at(node, Transpose::or_constant)) {
       auto found = match(chain, linear);
       auto* whole = std::get_if<Match>(&found);
       if (!whole || whole->last()->output() != result) continue;
@@ -242,6 +257,7 @@ class Unfuser {
 bool unfuse_graph(const std::shared_ptr<Graph>& graph, std::vector<Site>& sites, const std::string& method,
                   UnknownLine unknown) {
   if (!has_tailor_op(graph->block())) return false;
+  make_orders_constant(graph->block());
   drop_unwritten(graph->block());  // read again where the author read it
   Unfuser(*graph, sites, method, unknown).run(graph->block());
   for_each_block(graph->block(), [&](Block* block) {

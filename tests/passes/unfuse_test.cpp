@@ -118,6 +118,25 @@ TEST(Unfuse, WhereNobodyReadsTheResult) {
   EXPECT_EQ(text(graph), text(graph_of(net("y = self.batch_norm(self.linear(x) * self.scale); return x"))));
 }
 
+// What a file may say in a check, and no rewriting ever did: the graph is sound afterwards, and the op undone.
+TEST(Unfuse, ChecksOfAnotherHand) {
+  const std::string name = "'linear_add_swish_group_norm'";
+  for (const std::string& said : std::vector<std::string>{
+           name + ", 99, 'linear'", name + ", 4, 'linear silu:3'", name + ", -1, ''", name + ", x.dim(), 'linear'",
+           name + ", 3, str(x.dim())", "str(x.dim()), 3, 'linear silu:x'", "'none', 9223372036854775807, ':'"}) {
+    const auto graph = graph_of(net(
+        "z, shape = tailor.check(x, self.w, self.b, annotate(List[Optional[Tensor]], [self.scale]), " + said +
+        "); n = shape.dim(); gamma = self.gamma * 1.0; return tailor.linear_add_swish_group_norm(z, self.w, self.b, "
+        "self.scale, 3, gamma, self.beta, 0.001, True), n"));
+    std::vector<Site> sites;
+    ASSERT_TRUE(unfuse_graph(graph, sites, "forward")) << said;
+    ASSERT_NO_THROW(graph->lint()) << said;
+    EXPECT_EQ(sites.size(), 1u) << said;
+    EXPECT_FALSE(has(*graph, "tailor::linear_add_swish_group_norm")) << said;
+    ASSERT_NO_THROW(graph->copy()) << said;
+  }
+}
+
 // A check has the line of the part for which it stands; other calls lead to their linear, or where that will not do nowhere.
 TEST(Unfuse, Lines) {
   for (const UnknownLine unknown : {UnknownLine::of_linear, UnknownLine::none}) {

@@ -163,23 +163,24 @@ void undo_checks(const std::vector<Part>& parts, const std::vector<Node*>& check
   }
 }
 
-std::vector<Node*> moved_before(Node* place, Block* from) {
-  std::vector<Node*> nodes(from->nodes().begin(), from->nodes().end());
+void move_before(Node* place, Block* from) {
+  const std::vector<Node*> nodes(from->nodes().begin(), from->nodes().end());
   for (Node* node : nodes) node->moveBefore(place);
-  return nodes;
 }
 
-// The parts of the chain as its author spelled it, moved out of the If that rewrite() made.
+// The parts of the chain as its author spelled it, moved out of the If that rewrite() made; nothing where that holds no
+// spelling of the chain, which a file may say.
 std::vector<Part> take_spelling(Node* choice, const Chain& chain) {
-  Value* result = choice->blocks()[1]->outputs()[0];
-  const auto nodes = moved_before(choice, choice->blocks()[1]);
-  choice->output()->replaceAllUsesWith(result);
-  for (Node* node : nodes)
+  Block* spelled = choice->blocks()[1];
+  Value* result = spelled->outputs()[0];
+  for (Node* node : spelled->nodes())
     for (const Linear& linear : linears_at(node, Transpose::or_constant)) {
       auto found = match(chain, linear);
       auto* whole = std::get_if<Match>(&found);
       if (!whole || whole->last()->output() != result) continue;
       if (linear.transpose) whole->parts.insert(whole->parts.begin(), {linear.transpose, -1});
+      move_before(choice, spelled);
+      choice->output()->replaceAllUsesWith(result);
       return whole->parts;
     }
   return {};
@@ -193,7 +194,7 @@ class Unfuser {
   void run(Block* block) {
     for (auto it = block->nodes().begin(); it != block->nodes().end();) {
       Node* node = *it++;
-      if (node->kind() == c10::prim::If && is_tailor(node->input()->node(), "uniform")) {
+      if (node->kind() == c10::prim::If && is_tailor(node->input()->node(), "uniform") && node->outputs().size() < 2) {
         undo_choice(node);
         continue;
       }
@@ -233,10 +234,11 @@ class Unfuser {
       const bool is_read = !choice->outputs().empty();
       std::vector<Part> parts;
       if (is_read) {
-        note(*chain, node);
         parts = take_spelling(choice, *chain);
+        if (parts.empty()) return;
+        note(*chain, node);
       } else {
-        moved_before(choice, choice->blocks()[0]);
+        move_before(choice, choice->blocks()[0]);
       }
       choice->destroy();
       destroy_if_unused(uniform);

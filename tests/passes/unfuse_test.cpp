@@ -137,6 +137,31 @@ TEST(Unfuse, ChecksOfAnotherHand) {
   }
 }
 
+// The If of a spelling, as a file may have it and no rewriting made it: left alone, and it computes what it did.
+TEST(Unfuse, ChoicesOfAnotherHand) {
+  const std::string choice =
+      "if tailor.uniform(x, self.w, self.b, annotate(List[Optional[Tensor]], [self.scale])):\n    z = ";
+  const std::string op = "self.mul_bn(x)";
+  const std::string spelled = "self.batch_norm(torch.addmm(self.b, x, self.w.t()) * self.scale)";
+  for (const std::string& body : std::vector<std::string>{
+           choice + op + "\nelse:\n    z = x\nreturn z", choice + spelled + "\nelse:\n    z = " + op + "\nreturn z",
+           choice + op + "\n    n = 1\nelse:\n    z = " + spelled + "\n    n = 2\nreturn z, n"}) {
+    const Module module = net(body);
+    const auto graph = graph_of(module);
+    const auto as_it_was = graph->copy();
+    std::vector<Site> sites;
+    ASSERT_NO_THROW(unfuse_graph(graph, sites, "forward")) << body;
+    ASSERT_NO_THROW(graph->lint()) << body;
+    const std::vector<at::Tensor> inputs = {at::ones({7, 5}, at::kDouble)};
+    const Outcome before = run(as_it_was, module, inputs);
+    const Outcome after = run(graph, module, inputs);
+    EXPECT_EQ(before.error, after.error) << body;
+    ASSERT_EQ(before.values.size(), after.values.size()) << body;
+    for (std::size_t i = 0; i < before.values.size(); ++i)
+      EXPECT_TRUE(at::allclose(before.values[i], after.values[i], 1e-9, 1e-9)) << body;
+  }
+}
+
 // A check has the line of the part for which it stands; other calls lead to their linear, or where that will not do nowhere.
 TEST(Unfuse, Lines) {
   for (const UnknownLine unknown : {UnknownLine::of_linear, UnknownLine::none}) {

@@ -195,8 +195,9 @@ void define_guard(torch::Library& library, const char* schema, const char* name,
   library.def(schema);
   library.impl(name, function);
   library.impl(name, torch::dispatch(c10::DispatchKey::Python, function));
-  library.impl(name,
-               torch::dispatch(c10::DispatchKey::FuncTorchBatched, function));  // vmap decomposes torch's own only
+  // vmap decomposes torch's own only, functionalize refuses what may return its argument.
+  library.impl(name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, function));
+  library.impl(name, torch::dispatch(c10::DispatchKey::Functionalize, function));
 }
 
 }  // namespace

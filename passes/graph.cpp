@@ -33,13 +33,18 @@ bool is_made_up(const SourceRange& range) {
   return place && std::get<0>(*place).rfind('<', 0) == 0;
 }
 
+// `2.0 / x` is a method of torch's Tensor in a trace.
+bool is_torchs(const std::string& file) {
+  return file.find("torch/nn/") != std::string::npos || file.find("torch/_tensor.py") != std::string::npos;
+}
+
 // Whether the range is in somebody's own file: not in torch.nn, not in code that torch makes up.
 bool is_users(const SourceRange& range) {
   const auto place = original(range).file_line_col();
   if (!place) return false;
   const std::string& file = std::get<0>(*place);
   const bool is_a_file = !file.empty() && file[0] != '<';  // a trace's calls of modules have none
-  return is_a_file && file.find("torch/nn/") == std::string::npos && !is_made_up(range);
+  return is_a_file && !is_torchs(file) && !is_made_up(range);
 }
 
 std::string short_name(const std::string& file) { return file.substr(file.find_last_of('/') + 1); }
@@ -54,23 +59,24 @@ std::string traced_line(const SourceRange& range) {
     if (end == std::string::npos || begin == std::string::npos) break;
     const std::string file = frame.substr(0, begin);
     if (file.find("torch/jit/") != std::string::npos) break;
-    if (file.find("torch/nn/") == std::string::npos)
-      return short_name(file) + ":" + frame.substr(begin + 1, end - begin - 1);
+    if (!is_torchs(file)) return short_name(file) + ":" + frame.substr(begin + 1, end - begin - 1);
   }
   return "";
 }
 
 // The frames through which the node was inlined, outermost first, itself last; and which of them is the user's own line.
 struct Frames {
-  std::vector<torch::jit::InlinedCallStackEntry> calls;
+  std::vector<const InlinedCallStack*> calls;  // the node's own
   std::vector<SourceRange> ranges;
   std::size_t users;
 };
 
 Frames frames_of(const Node* node) {
   Frames frames;
-  if (const auto stack = node->callstack(); stack && *stack) frames.calls = (*stack)->vec();
-  for (const auto& call : frames.calls) frames.ranges.push_back(std::get<1>(call));
+  if (const auto stack = node->callstack(); stack && *stack)
+    for (std::optional<InlinedCallStackPtr> call = *stack; call; call = (*call)->callee())
+      frames.calls.push_back(call->get());
+  for (const auto* call : frames.calls) frames.ranges.push_back(call->source_range());
   frames.ranges.push_back(node->sourceRange());
   frames.users = frames.ranges.size() - 1;
   for (std::size_t i = frames.ranges.size(); i-- > 0;) {
@@ -117,6 +123,20 @@ std::string article(std::string_view noun, bool definite) {
 
 std::optional<c10::IValue> constant(const Value* value) {
   return torch::jit::toIValue(seen(const_cast<Value*>(value)));
+}
+
+void make_order_constant(Node* permute) {
+  Node* list = permute->input(1)->node();
+  if (list->kind() != c10::prim::ListConstruct || list->output()->uses().size() != 1) return;
+  c10::List<std::int64_t> order;
+  for (const Value* element : list->inputs()) {
+    const auto dimension = torch::jit::toIValue(element);
+    if (!dimension || !dimension->isInt()) return;
+    order.push_back(dimension->toInt());
+  }
+  const torch::jit::WithInsertPoint here(permute);
+  permute->replaceInput(1, permute->owningGraph()->insertConstant(order));
+  list->destroy();
 }
 
 }  // namespace
@@ -190,6 +210,13 @@ bool is_tailor(const Node* node, std::string_view name) {
   return node->kind().ns() == space && name == node->kind().toUnqualString();
 }
 
+void make_orders_constant(Block* top) {
+  for_each_block(top, [](Block* block) {
+    for (Node* node : block->nodes())
+      if (is_aten(node, "permute")) make_order_constant(node);
+  });
+}
+
 const Chain* fused_chain(const Node* node) {
   const Chain* chain = find_chain(node->kind().toUnqualString());
   return chain && is_tailor(node, chain->name) ? chain : nullptr;
@@ -208,12 +235,26 @@ bool is_constant_one(const Value* value) {
 std::string source_line(const Node* node) {
   const Frames frames = frames_of(node);
   SourceRange range = frames.ranges[frames.users];
-  // `2.0 * x` is a function of torch's own script, inlined without a trace; what the author gave it has his line.
-  if (is_made_up(range))
-    for (const Value* input : node->inputs()) {
-      const Frames of_input = frames_of(input->node());
-      if (is_users(of_input.ranges[of_input.users])) range = of_input.ranges[of_input.users];
-    }
+  // `2.0 * x` is a function of torch's own script, inlined without a trace, and `2.0 / x` one of two nodes; the last of what
+  // the author gave it has his line.
+  if (is_made_up(range)) {
+    std::size_t last = 0;
+    const auto look = [&](const Node* made_up) {
+      for (const Value* input : made_up->inputs()) {
+        const Frames of_input = frames_of(input->node());
+        const SourceRange& given = of_input.ranges[of_input.users];
+        if (!is_users(given)) continue;
+        const std::size_t line = std::get<1>(*original(given).file_line_col());
+        if (line < last) continue;
+        last = line;
+        range = given;
+      }
+    };
+    look(node);
+    if (node->outputs().size() == 1)
+      for (const Node* reader : readers(node->output()))
+        if (is_made_up(reader->sourceRange())) look(reader);
+  }
   const auto place = original(range).file_line_col();
   if (!place) return "";
   const auto& [file, line, column] = *place;
@@ -229,9 +270,11 @@ void take_user_line(Node* node, const Node* from) {
   node->setSourceRange(frames.ranges[frames.users]);
   InlinedCallStackPtr stack;
   for (std::size_t i = frames.users; i-- > 0;) {
-    const auto& [function, range, instance] = frames.calls[i];
-    stack = stack ? c10::make_intrusive<InlinedCallStack>(stack, function, range, instance)
-                  : c10::make_intrusive<InlinedCallStack>(function, range, instance);
+    const InlinedCallStack& call = *frames.calls[i];
+    std::string name = call.function_name();  // not asked of the function, which freezing may have destroyed
+    const auto [function, range, instance] = std::tuple(call.function(), call.source_range(), call.module_instance());
+    stack = stack ? c10::make_intrusive<InlinedCallStack>(stack, function, range, instance, name)
+                  : c10::make_intrusive<InlinedCallStack>(function, range, instance, name);
   }
   call_stack_of(*node) = stack ? std::optional(stack) : std::nullopt;
 }

@@ -37,6 +37,9 @@ bool is_shape_reader(const Node* node);
 bool is_constant_false(const Value* value);
 bool is_constant_one(const Value* value);
 
+// The order of each permute(w, [1, 0]), which torch, and a file, take for a list that may change.
+void make_orders_constant(Block* top);
+
 // Whether the node is the named op of ours, and the chain that it runs if it is a fused op, else null.
 bool is_tailor(const Node* node, std::string_view name);
 const Chain* fused_chain(const Node* node);

@@ -39,9 +39,10 @@ std::string transpose_of(const Node* node) {
   return has_dimensions(node, 0, 1) ? "transpose" : has_dimensions(node, -1, -2) ? "mT" : "";
 }
 
-// The weight of `transposed`, where that is a transposed matrix.
-Value* weight_of(Value* transposed, Node*& transpose) {
+// The weight of `transposed`, where that is a transposed matrix; a constant that may be one stands for its weight.
+Value* weight_of(Value* transposed, Node*& transpose, Transpose allowed = Transpose::in_graph) {
   Node* node = seen(transposed)->node();
+  if (allowed == Transpose::or_constant && node->kind() == c10::prim::Constant) return seen(transposed);
   if (transpose_of(node).empty()) return nullptr;
   transpose = node;
   return seen(node->input(0));
@@ -315,7 +316,7 @@ class Matcher {
 
 }  // namespace
 
-std::vector<Linear> linears_at(Node* node) {
+std::vector<Linear> linears_at(Node* node, Transpose allowed) {
   const auto inputs = node->inputs();
   std::vector<Linear> found;
   if (is_aten(node, "linear") && inputs.size() == 3) {
@@ -324,11 +325,11 @@ std::vector<Linear> linears_at(Node* node) {
   } else if (is_aten(node, "addmm") && !is_in_place(node) && inputs.size() == 5 && is_constant_one(inputs[3]) &&
              is_constant_one(inputs[4])) {
     Linear linear{{node}, inputs[1], nullptr, inputs[0], nullptr};
-    linear.weight = weight_of(inputs[2], linear.transpose);
+    linear.weight = weight_of(inputs[2], linear.transpose, allowed);
     if (linear.weight) found.push_back(linear);
   } else if ((is_aten(node, "matmul") || is_aten(node, "mm")) && inputs.size() == 2) {
     Linear linear{{node}, inputs[0], nullptr, nullptr, nullptr};
-    linear.weight = weight_of(inputs[1], linear.transpose);
+    linear.weight = weight_of(inputs[1], linear.transpose, allowed);
     if (!linear.weight) return found;
     for (Node* sum : readers(node->output())) {
       if (sum->owningBlock() != node->owningBlock() || !is_plain_arithmetic(sum, Kind::add)) continue;

@@ -21,8 +21,11 @@ struct Linear {
   Value* y() const { return nodes.back()->output(); }
 };
 
+// A matrix product is a linear where its right side is a transpose; freezing makes a constant of the transpose of one.
+enum class Transpose { in_graph, or_constant };
+
 // The ways in which `node` begins a linear, the longest first; none where it does not.
-std::vector<Linear> linears_at(Node* node);
+std::vector<Linear> linears_at(Node* node, Transpose allowed = Transpose::in_graph);
 
 // addmm(b, x, w.t()) with an alpha or a beta, which no rule takes.
 bool is_scaled_linear(Node* node);

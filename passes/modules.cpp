@@ -16,9 +16,18 @@ using torch::jit::Function;
 using torch::jit::GraphFunction;
 using torch::jit::Module;
 
+// torch's Inline leaves alone what is forked.
+void inline_all(Graph& graph) {
+  torch::jit::Inline(graph);
+  for_each_block(graph.block(), [](Block* block) {
+    for (const Node* node : block->nodes())
+      if (const auto forked = forked_graph(node)) inline_all(*forked);
+  });
+}
+
 std::shared_ptr<Graph> inlined_copy(const GraphFunction& function) {
   auto graph = copy_of(*function.graph());
-  torch::jit::Inline(*graph);
+  inline_all(*graph);
   return graph;
 }
 

@@ -28,28 +28,10 @@ bool is_guarded(const Node* node) {
   return node->kind() == c10::prim::If && is_tailor(node->input()->node(), "uniform");
 }
 
-// permute(w, [1, 0]): torch takes a list for something that may change.
-void make_orders_constant(Node* permute) {
-  Node* list = permute->input(1)->node();
-  if (list->kind() != c10::prim::ListConstruct || list->output()->uses().size() != 1) return;
-  c10::List<std::int64_t> order;
-  for (const Value* element : list->inputs()) {
-    const auto dimension = torch::jit::toIValue(element);
-    if (!dimension || !dimension->isInt()) return;
-    order.push_back(dimension->toInt());
-  }
-  const torch::jit::WithInsertPoint here(permute);
-  permute->replaceInput(1, permute->owningGraph()->insertConstant(order));
-  list->destroy();
-}
-
 void normalise(std::shared_ptr<Graph> graph) {
   torch::jit::NormalizeOps(graph);
   torch::jit::ConstantPropagationImmutableTypes(graph);  // torch.nn asks `if inplace` of constants
-  for_each_block(graph->block(), [](Block* block) {
-    for (Node* node : block->nodes())
-      if (is_aten(node, "permute")) make_orders_constant(node);
-  });
+  make_orders_constant(graph->block());
 }
 
 // A submodule was fused by itself, and its parent calls it inside `with autocast`: there it must be what torch can cast.

@@ -1,6 +1,8 @@
 // Gives a graph back without Tailor's ops: each becomes its formula's ATen calls, and what stood guard for it goes.
 #include <torch/csrc/jit/ir/constants.h>
 
+#include <algorithm>
+
 #include "match.h"
 #include "pass.h"
 #include "rewrite.h"
@@ -121,50 +123,64 @@ std::vector<Node*> checks_before(Value* input) {
   return {checks.rbegin(), checks.rend()};
 }
 
-// How the author wrote the chain, which each of its checks knows; the formula's own way where there is none.
+// How the author wrote the chain, which each of its checks knows; the formula's own way where there is none, or a file says
+// so in no way of ours.
 std::string spelling_of(const std::vector<Node*>& checks) {
-  return checks.empty() ? "" : torch::jit::toIValue(checks.back()->input(6))->toStringRef();
+  if (checks.empty()) return "";
+  const auto spelling = torch::jit::toIValue(checks.back()->input(6));
+  return spelling && spelling->isString() ? spelling->toStringRef() : "";
+}
+
+// Moves the node and the constants that it reads, where all that it reads is there already.
+bool move_before(Node* place, Node* node) {
+  const auto is_there = [&](const Value* input) {
+    const auto kind = input->node()->kind();
+    return kind == c10::prim::Constant || kind == c10::prim::Param || place->isDominatedBy(input->node());
+  };
+  if (!std::all_of(node->inputs().begin(), node->inputs().end(), is_there)) return false;
+  for (Value* input : node->inputs())
+    if (input->node()->kind() == c10::prim::Constant && place->isBefore(input->node()))
+      input->node()->moveBefore(place);
+  node->moveBefore(place);
+  return true;
 }
 
 // Moves the parts to where the checks say that they stood, and gives shape readers the values themselves.
 void undo_checks(const std::vector<Part>& parts, const std::vector<Node*>& checks) {
+  for (Node* check : checks) check->output(0)->replaceAllUsesWith(check->input(0));
   for (Node* check : checks) {
-    const auto last = torch::jit::toIValue(check->input(5))->toInt();
+    const auto step = torch::jit::toIValue(check->input(5));
+    const std::int64_t last = step && step->isInt() ? step->toInt() : -1;
     Value* value = nullptr;
     for (const Part& part : parts) {
       if (part.done > last) break;
-      if (check->isBefore(part.node)) {
-        for (Value* input : part.node->inputs())
-          if (input->node()->kind() == c10::prim::Constant && check->isBefore(input->node()))
-            input->node()->moveBefore(check);
-        part.node->moveBefore(check);
-      }
-      if (part.done == last) part.node->copyMetadata(check);  // whose line is that of the part
+      if (check->isBefore(part.node) && !move_before(check, part.node)) break;  // no check of ours
+      if (part.done == last) part.node->copyMetadata(check);                    // whose line is that of the part
       if (part.done == last && !value) value = part.node->output();
     }
-    check->output(0)->replaceAllUsesWith(check->input(0));
     if (value) check->output(1)->replaceAllUsesWith(value);
     destroy_if_unused(check);
   }
 }
 
-std::vector<Node*> moved_before(Node* place, Block* from) {
-  std::vector<Node*> nodes(from->nodes().begin(), from->nodes().end());
+void move_before(Node* place, Block* from) {
+  const std::vector<Node*> nodes(from->nodes().begin(), from->nodes().end());
   for (Node* node : nodes) node->moveBefore(place);
-  return nodes;
 }
 
-// The parts of the chain as its author spelled it, moved out of the If that rewrite() made.
+// The parts of the chain as its author spelled it, moved out of the If that rewrite() made; nothing where that holds no
+// spelling of the chain, which a file may say.
 std::vector<Part> take_spelling(Node* choice, const Chain& chain) {
-  Value* result = choice->blocks()[1]->outputs()[0];
-  const auto nodes = moved_before(choice, choice->blocks()[1]);
-  choice->output()->replaceAllUsesWith(result);
-  for (Node* node : nodes)
-    for (const Linear& linear : linears_at(node)) {
+  Block* spelled = choice->blocks()[1];
+  Value* result = spelled->outputs()[0];
+  for (Node* node : spelled->nodes())
+    for (const Linear& linear : linears_at(node, Transpose::or_constant)) {
       auto found = match(chain, linear);
       auto* whole = std::get_if<Match>(&found);
       if (!whole || whole->last()->output() != result) continue;
       if (linear.transpose) whole->parts.insert(whole->parts.begin(), {linear.transpose, -1});
+      move_before(choice, spelled);
+      choice->output()->replaceAllUsesWith(result);
       return whole->parts;
     }
   return {};
@@ -178,7 +194,7 @@ class Unfuser {
   void run(Block* block) {
     for (auto it = block->nodes().begin(); it != block->nodes().end();) {
       Node* node = *it++;
-      if (node->kind() == c10::prim::If && is_tailor(node->input()->node(), "uniform")) {
+      if (node->kind() == c10::prim::If && is_tailor(node->input()->node(), "uniform") && node->outputs().size() < 2) {
         undo_choice(node);
         continue;
       }
@@ -218,10 +234,11 @@ class Unfuser {
       const bool is_read = !choice->outputs().empty();
       std::vector<Part> parts;
       if (is_read) {
-        note(*chain, node);
         parts = take_spelling(choice, *chain);
+        if (parts.empty()) return;
+        note(*chain, node);
       } else {
-        moved_before(choice, choice->blocks()[0]);
+        move_before(choice, choice->blocks()[0]);
       }
       choice->destroy();
       destroy_if_unused(uniform);
@@ -242,6 +259,7 @@ class Unfuser {
 bool unfuse_graph(const std::shared_ptr<Graph>& graph, std::vector<Site>& sites, const std::string& method,
                   UnknownLine unknown) {
   if (!has_tailor_op(graph->block())) return false;
+  make_orders_constant(graph->block());
   drop_unwritten(graph->block());  // read again where the author read it
   Unfuser(*graph, sites, method, unknown).run(graph->block());
   for_each_block(graph->block(), [&](Block* block) {

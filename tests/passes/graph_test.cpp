@@ -138,6 +138,10 @@ TEST(SourceLine, IsTheInnermostOfTheUsers) {
 TEST(SourceLine, SkipsTorchsOwnScript) {
   const auto graph = graph_of(net("z = 2.0 * x; return z"));
   EXPECT_EQ(source_line(find(graph, "aten::mul")), "net.py:2");
+  // Of its two nodes the first reads only what comes from above.
+  const auto quotient = graph_of(net("y = torch.relu(x)\nz = 2.0 / y\nreturn z"));
+  EXPECT_EQ(source_line(find(quotient, "aten::reciprocal")), "net.py:3");
+  EXPECT_EQ(source_line(find(quotient, "aten::mul")), "net.py:3");
 }
 
 TEST(SourceLine, NoneInParsedIr) {
@@ -172,6 +176,7 @@ TEST(SourceLine, OfATrace) {
   EXPECT_EQ(trace(inner + "/home/me/net.py(30): forward\n/home/me/train.py(4): <module>\n"), "net.py:30");
   EXPECT_EQ(trace(inner + "/lib/torch/jit/_trace.py(1): trace\n/home/me/train.py(4): <module>\n"), "functional.py:17");
   EXPECT_EQ(trace("torch.relu(x)"), "functional.py:17");
+  EXPECT_EQ(trace("/lib/torch/_tensor.py(9): __rdiv__\n/home/me/net.py(30): forward\n"), "net.py:30");
 }
 
 // In a file a trace's calls of modules have no line at all; the linear's own range still holds the stack.
@@ -209,6 +214,37 @@ TEST(ForEachBlock, ItselfFirst) {
   EXPECT_EQ(blocks[0], graph->block());
   EXPECT_EQ(blocks[1]->owningNode()->kind(), c10::prim::Loop);
   EXPECT_EQ(blocks[2]->owningNode()->kind(), c10::prim::If);
+}
+
+// Freezing may have destroyed the functions that a node was inlined from; the node names them still.
+class Gone final : public torch::jit::GraphFunction {
+ public:
+  using GraphFunction::GraphFunction;
+  const c10::QualifiedName& qualname() const override {
+    ADD_FAILURE() << "asked after its end";
+    return GraphFunction::qualname();
+  }
+};
+
+TEST(Graph, FunctionsThatAreGone) {
+  const auto line = [](int number) {
+    const std::string text = "y = x";
+    return torch::jit::SourceRange(
+        std::make_shared<torch::jit::Source>(text, "net.py", static_cast<std::size_t>(number)), 0, text.size());
+  };
+  Gone gone("gone", std::make_shared<Graph>(), nullptr);
+  std::string inner_name = "inner";  // torch moves them away
+  std::string name = "outer";
+  const auto inner = c10::make_intrusive<torch::jit::InlinedCallStack>(&gone, line(2), std::nullopt, inner_name);
+  Graph graph;
+  torch::jit::Node* from = graph.insertNode(graph.create(c10::aten::relu, {graph.addInput()}));
+  from->setSourceRange(line(3));
+  from->setCallStack(c10::make_intrusive<torch::jit::InlinedCallStack>(inner, &gone, line(1), std::nullopt, name));
+  torch::jit::Node* node = graph.insertNode(graph.create(c10::aten::sigmoid, {from->output()}));
+  take_user_line(node, from);
+  EXPECT_EQ(source_line(node), "net.py:3");
+  ASSERT_TRUE(node->callstack());
+  EXPECT_EQ((*node->callstack())->function_name(), "outer");
 }
 
 }  // namespace

@@ -118,6 +118,50 @@ TEST(Unfuse, WhereNobodyReadsTheResult) {
   EXPECT_EQ(text(graph), text(graph_of(net("y = self.batch_norm(self.linear(x) * self.scale); return x"))));
 }
 
+// What a file may say in a check, and no rewriting ever did: the graph is sound afterwards, and the op undone.
+TEST(Unfuse, ChecksOfAnotherHand) {
+  const std::string name = "'linear_add_swish_group_norm'";
+  for (const std::string& said : std::vector<std::string>{
+           name + ", 99, 'linear'", name + ", 4, 'linear silu:3'", name + ", -1, ''", name + ", x.dim(), 'linear'",
+           name + ", 3, str(x.dim())", "str(x.dim()), 3, 'linear silu:x'", "'none', 9223372036854775807, ':'"}) {
+    const auto graph = graph_of(net(
+        "z, shape = tailor.check(x, self.w, self.b, annotate(List[Optional[Tensor]], [self.scale]), " + said +
+        "); n = shape.dim(); gamma = self.gamma * 1.0; return tailor.linear_add_swish_group_norm(z, self.w, self.b, "
+        "self.scale, 3, gamma, self.beta, 0.001, True), n"));
+    std::vector<Site> sites;
+    ASSERT_TRUE(unfuse_graph(graph, sites, "forward")) << said;
+    ASSERT_NO_THROW(graph->lint()) << said;
+    EXPECT_EQ(sites.size(), 1u) << said;
+    EXPECT_FALSE(has(*graph, "tailor::linear_add_swish_group_norm")) << said;
+    ASSERT_NO_THROW(graph->copy()) << said;
+  }
+}
+
+// The If of a spelling, as a file may have it and no rewriting made it: left alone, and it computes what it did.
+TEST(Unfuse, ChoicesOfAnotherHand) {
+  const std::string choice =
+      "if tailor.uniform(x, self.w, self.b, annotate(List[Optional[Tensor]], [self.scale])):\n    z = ";
+  const std::string op = "self.mul_bn(x)";
+  const std::string spelled = "self.batch_norm(torch.addmm(self.b, x, self.w.t()) * self.scale)";
+  for (const std::string& body : std::vector<std::string>{
+           choice + op + "\nelse:\n    z = x\nreturn z", choice + spelled + "\nelse:\n    z = " + op + "\nreturn z",
+           choice + op + "\n    n = 1\nelse:\n    z = " + spelled + "\n    n = 2\nreturn z, n"}) {
+    const Module module = net(body);
+    const auto graph = graph_of(module);
+    const auto as_it_was = graph->copy();
+    std::vector<Site> sites;
+    ASSERT_NO_THROW(unfuse_graph(graph, sites, "forward")) << body;
+    ASSERT_NO_THROW(graph->lint()) << body;
+    const std::vector<at::Tensor> inputs = {at::ones({7, 5}, at::kDouble)};
+    const Outcome before = run(as_it_was, module, inputs);
+    const Outcome after = run(graph, module, inputs);
+    EXPECT_EQ(before.error, after.error) << body;
+    ASSERT_EQ(before.values.size(), after.values.size()) << body;
+    for (std::size_t i = 0; i < before.values.size(); ++i)
+      EXPECT_TRUE(at::allclose(before.values[i], after.values[i], 1e-9, 1e-9)) << body;
+  }
+}
+
 // A check has the line of the part for which it stands; other calls lead to their linear, or where that will not do nowhere.
 TEST(Unfuse, Lines) {
   for (const UnknownLine unknown : {UnknownLine::of_linear, UnknownLine::none}) {

@@ -223,6 +223,25 @@ class DoorTwoTest(Following):
             torch.ops.tailor.fuse_(model)
             self.assertEqual(text_of(model), text, f"twice: {row.body}")
 
+    def test_report_of_forked_calls(self):
+        """A forked linear is a site of whoever forks it, as one that is called is a site of whoever calls it."""
+        class Whole(torch.nn.Module):
+            def __init__(self, inner):
+                super().__init__()
+                self.inner = inner
+
+            def forward(self, x):
+                future = torch.jit.fork(self.inner, x)
+                return torch.jit.wait(future)
+
+        for row in SIX:
+            with auto(False):
+                model = reloaded(torch.jit.script(Whole(build(row.body))))
+            for report in (torch.ops.tailor.inspect, torch.ops.tailor.fuse_, torch.ops.tailor.inspect, torch.ops.tailor.unfuse_):
+                found = json.loads(report(model))["sites"]
+                self.assertEqual([(site["rule"], site["method"]) for site in found], [(row.rule, "forward")], row.body)
+            self.assertFalse(is_fused(model), row.body)
+
     def test_modules_that_have_already_run(self):
         for row in SIX:
             for warm in ("gradients", "no_grad", "both", "autocast"):
@@ -313,6 +332,7 @@ for name in sorted(os.listdir(sys.argv[1])):
         """silu rounds once, v * sigmoid(v) twice, and silu alone refuses integers: bit for bit, also from a file."""
         bodies = ["return self.gn(F.silu(self.gemm(x) + self.scale))", "return self.gn(self.scale + self.silu(self.gemm(x)))",
                   "return torch.group_norm(F.silu(self.scale + x @ self.w.t()), 3, None, None, 1e-5, True)",
+                  "return self.gn(F.silu(x @ self.w.permute(1, 0) + self.scale))",
                   "return F.silu((self.bn(self.gemm(x)) + self.one) / self.divisor)",
                   "return F.silu(self.scale * F.silu(self.gn(self.gemm(x))))",
                   "x = F.silu(self.gn(self.gemm(x))) * self.scale; return torch.sigmoid(x) * x", *[row.body for row in SIX]]
@@ -325,6 +345,7 @@ for name in sorted(os.listdir(sys.argv[1])):
                     self.assertTrue(is_fused(model), body)
                     model = through(model)
                     torch.ops.tailor.unfuse_(model)
+                    self.assertNotIn("tailor::", str(model.graph), body)
                     with auto(False), torch.no_grad():
                         got, wanted = model(x), copy.deepcopy(written)(x)
                     self.assertTrue(torch.equal(got, wanted), f"{body}, {dtype}, training {training}: {(got != wanted).float().mean()} differ")

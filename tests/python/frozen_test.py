@@ -1,4 +1,6 @@
 """Frozen modules: constants that are still somebody's parameters, and what torch's own freezing has done wrong before."""
+import json
+
 import torch
 
 from checks import auto, main
@@ -48,6 +50,37 @@ class FrozenTest(Following):
                     before = after
                     change(mine, turn)
                     change(theirs, turn)
+
+    def test_unfuse_of_what_was_frozen(self):
+        """Freezing makes a constant of a transposed weight too, by which unfuse would know the spelling."""
+        for body in ("return self.bn(torch.addmm(self.gemm.bias, x, self.gemm.weight.t()) * self.scale)",
+                     "y = x @ self.gemm.weight.t(); y += self.scale; return self.gn(F.silu(y))",
+                     "y = torch.mm(x, self.gemm.weight.permute(1, 0)) + self.gemm.bias; n = y.size(0); return self.gn(self.scale + F.silu(y))"):
+            model, eager, x = frozen(build(body).eval(), "before"), build(body).eval(), random_inputs(1)
+            self.assertTrue(is_fused(model), body)
+            torch.ops.tailor.unfuse_(model)
+            self.assertNotIn("tailor::", str(model.graph), body)
+            self.assert_near([model(x).detach()], [eager(x).detach()], body)
+
+    def test_forks_in_what_was_frozen(self):
+        """torch has destroyed the functions that a forked call was inlined from, and its nodes still name them."""
+        class Whole(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = build("return self.bn(self.gemm(x) * self.scale)")
+
+            def forward(self, x):
+                future = torch.jit.fork(self.inner, x)
+                return torch.jit.wait(future)
+
+        eager = Whole().eval()
+        for fuse in ("before", "after"):
+            model, x = frozen(eager, fuse), random_inputs(1)
+            sites = json.loads(torch.ops.tailor.inspect(model))["sites"]
+            self.assertEqual([(site["rule"], site["fused"]) for site in sites], [("linear_mul_batch_norm", True)])
+            self.assertTrue(is_fused(model))
+            with torch.no_grad():
+                self.assert_near([model(x)], [eager(x)], fuse)
 
     def test_frozen_first_where_torchs_own_folding_is_wrong(self):
         """HAZARDS A11: what is fused afterwards computes what the frozen module did, no better and no worse."""

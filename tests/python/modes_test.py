@@ -263,7 +263,7 @@ class ModesTest(Checks):
                 source = transform.__code__.co_firstlineno
                 self.right_or_refused(f"{op} training {training}, transform on line {source}", run(op), run(op.eager))
 
-    def test_fused_modules_under_vmap(self):
+    def test_fused_modules_under_transforms(self):
         """The guards in the graph too: what eager gives, or its own refusal."""
         for row in dict((row.rule, row) for row in (*reversed(SPELLINGS), *GUARDED)).values():
             for training in (False, True):
@@ -272,6 +272,7 @@ class ModesTest(Checks):
                 x = torch.stack([random_inputs(seed) for seed in range(3)])
                 for gradients in (False, True):
                     for transform in (torch.func.vmap, lambda call: torch.func.vmap(torch.func.jacrev(call)),
+                                      lambda call: lambda many: torch.func.functionalize(call)(many[0]),
                                       lambda call: torch.func.vmap(torch.func.grad(lambda v: call(v).square().sum()))):
                         with torch.set_grad_enabled(gradients):
                             wanted, got = Outcome(lambda: transform(eager)(x)), Outcome(lambda: transform(fused)(x))

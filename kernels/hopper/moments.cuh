@@ -14,8 +14,7 @@ struct Sums {
 
 // A thread's two rows of a column. All lanes that have the column count from the first row of the warp.
 __device__ __forceinline__ Sums sums_of_thread(float upper, float lower, int lane, int rows) {
-  const float some = __shfl_sync(0xffffffffu, upper, lane % 4);
-  const float from = isfinite(some) ? some : 0;
+  const float from = __shfl_sync(0xffffffffu, upper, lane % 4);
   const float a = lane / 4 < rows ? upper - from : 0;
   const float b = lane / 4 + 8 < rows ? lower - from : 0;
   return {from, a + b, a * a + b * b};

@@ -100,7 +100,7 @@ struct Arithmetic {
   }
   // What a norm reads. The compiler contracts `a * b - mean` into one instruction that does not round the product; but the
   // mean was taken of rounded ones, and where all values of a column are equal the difference has to be zero. On a CPU a
-  // barrier keeps it from that; ptxas sees through any, and it is `product` that says so where digits of float32 count.
+  // barrier keeps it from that; ptxas sees through any, and there it is `product` that is rounded, whatever is done with it.
   template <class A>
   TAILOR_INLINE A rounded(const A& a) {
     return map(a, [](auto x) { return Math::rounded(x); });

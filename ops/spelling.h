@@ -35,8 +35,9 @@ class Spelling {
 
   // Whether dtypes and shapes come out as the formula's do, for whatever linear takes.
   bool promotes_as_formula() const {
-    return linear_ == "linear" &&
-           !any_word([](std::string_view word) { return word.find_first_not_of("0123456789") == word.npos; });
+    return linear_ == "linear" && !any_word([](std::string_view word) {
+             return word.find_first_not_of("0123456789") == std::string_view::npos;
+           });
   }
 
  private:

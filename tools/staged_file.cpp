@@ -184,7 +184,8 @@ void require_writable(const std::string& path) {
     if (!S_ISREG(status.st_mode)) refuse(path, "it exists and is not a regular file; give another name");
   }
   const std::string folder = folder_of(target);
-  if (access(folder.c_str(), W_OK | X_OK) != 0) refuse(path, "its folder: " + system_error());
+  if (access(folder.c_str(), W_OK | X_OK) != 0)
+    refuse(path, "its folder: " + system_error() + "; name one that is there and that you may write to");
   // What cannot be looked at may have permissions that the new file would have to have.
   if (!why.empty()) refuse(path, why);
   if ((attributes_of(folder) & STATX_ATTR_APPEND) != 0) refuse(path, "its folder: chattr protects what is in it");

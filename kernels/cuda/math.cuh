@@ -69,7 +69,7 @@ struct ByReciprocal {
 
 // For 16-bit elements, which keep 11 bits of it: off by 2^-20 of the result or by 2^-119, whichever is more.
 struct QuickMath {
-  static __device__ __forceinline__ float product(float a, float b) { return a * b; }
+  static __device__ __forceinline__ float product(float a, float b) { return rounded_product(a, b); }
   static __device__ __forceinline__ float rounded(float v) { return v; }
   static __device__ __forceinline__ auto divisor(float d) { return ByReciprocal<float>{1 / d}; }
   static __device__ __forceinline__ float sigmoid(float v) {

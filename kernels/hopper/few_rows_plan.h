@@ -39,9 +39,9 @@ inline FewRowsPlan plan_few_rows(const Shape& shape) {
       return static_cast<double>(ceiling(steps, parts)) * step_of_few_rows(best.tile_rows, busy);
     };
     const std::int64_t last = strips % at_once;
-    const auto full_rounds = static_cast<double>(strips / at_once);
+    const std::int64_t full_rounds = strips / at_once;
     const double start = 8.5 + 0.06 * best.tile_rows + 0.7 * parts;  // with x's thirds, and the tail
-    const double time = start + full_rounds * round(at_once) + (last > 0 ? round(last) : 0);
+    const double time = start + static_cast<double>(full_rounds) * round(at_once) + (last > 0 ? round(last) : 0);
     if (best.parts == 0 || time < best.time) best = {best.tile_rows, parts, time};
   }
   return best;

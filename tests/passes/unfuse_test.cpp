@@ -1,5 +1,6 @@
 // What unfuse gives back, as whole graphs: the formula's own calls, at the places where the author had them. That each
 // spelling computes the same afterwards is asserted beside its rewriting, in rewrite_test.cpp and prove_test.cpp.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 

@@ -17,7 +17,7 @@ import torch
 
 import models
 from cases import OPS
-from checks import ROOT, auto, load, main
+from checks import ROOT, Checks, auto, load, main
 
 COMMAND = os.environ.get("TAILOR_COMMAND", str(ROOT / "build" / "tailor"))
 FILES = ROOT / "tests" / "files"
@@ -112,7 +112,7 @@ def without_origins(path):
             new.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED)
 
 
-class FilesTest(unittest.TestCase):
+class FilesTest(Checks):
     def files(self):
         return sorted(FILES.glob("*/*.pt"))
 

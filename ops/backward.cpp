@@ -61,6 +61,8 @@ std::shared_ptr<TailBackward> TailBackward::prepare(FastCall& call, const at::Te
                                                            tensors.norm_weight, tensors.norm_bias));
   node->paths_ = call.paths;
   node->tail_ = call.tail;
+  node->tail_.out = node->tail_.norm.workspace = nullptr;  // of the forward, and gone when that returns
+  node->tail_.norm.gathered_rows = 0;
   node->kind_ = y.options();
   node->y_ = Saved(y, false);
   node->bias_ = own_bias;

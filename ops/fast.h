@@ -1,5 +1,5 @@
-// The fast path: the whole chain in one kernel of kernels/, or torch's own linear and then the tail in one kernel, where
-// there is one for this call.
+// The fast path: the whole chain in one kernel of kernels/, or the linear, by torch or by a kernel too, and then the tail in one
+// kernel, where there is one for this call.
 //
 // Whether there is, is decided here and nowhere else, before anything is computed: a call that is refused has changed
 // nothing, and runs the reference.

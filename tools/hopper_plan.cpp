@@ -16,7 +16,7 @@ constexpr const char* help =
 
   --dtype NAME       bfloat16, float16, tf32 (float32 that may be rounded), float32; bfloat16
   --group-width N    a group norm's columns a group; without it there is no group norm
-  --batch-statistics a batch norm in training mode: the kernel makes the linear and gathers them, the tail comes after it
+  --batch-statistics a batch norm in training mode: the kernels make the linear, the tail comes after it
   --settled          the weight is settled: what is made of it is kept
   --processors N     of the GPU; 132
 
@@ -96,7 +96,7 @@ std::string tiles_of(const Shape& shape) {
 }
 
 std::vector<Answer> answers(const Question& question) {
-  const Shape& shape = question.shape;
+  Shape shape = question.shape;
   const Matrix weight{nullptr, shape.columns, shape.inner, shape.inner, shape.element_bytes};
   const std::string path = shape.batch_statistics ? "hopper_gather" : "hopper";
   if (!question.is_float32()) {
@@ -105,12 +105,14 @@ std::vector<Answer> answers(const Question& question) {
     const char* turns = takes_turns(shape, wanted()) ? ", the halves of a tile in turns" : "";
     return {{path, why != nullptr ? why : refuses(shape, wanted()), time.whole, time.apart, tiles_of(shape) + turns}};
   }
+  const std::string linear = shape.batch_statistics ? "linear/" : "";
+  shape.batch_statistics = false;  // they have the linear alone, and the tail gathers
   const FewRowsPlan few = plan_few_rows(shape);
   const Estimate halves = estimate_of_halves(shape);
-  return {{"bf16x6", refuses_few_rows(shape, weight, wanted()), few.time, few_rows_apart(shape),
+  return {{linear + "bf16x6", refuses_few_rows(shape, weight, wanted()), few.time, few_rows_apart(shape),
            "tiles of 128 columns x " + std::to_string(few.tile_rows) + " rows, the sums in " +
                std::to_string(few.parts) + " parts"},
-          {"fp16x3", refuses_halves(shape, wanted()), halves.whole, halves.apart, tiles_of(shape)}};
+          {linear + "fp16x3", refuses_halves(shape, wanted()), halves.whole, halves.apart, tiles_of(shape)}};
 }
 
 }  // namespace
@@ -123,8 +125,11 @@ int main(int count, char** words) {
   bool is_taken = false;
   for (const Answer& answer : answers(question)) {
     const char* verdict = answer.refused != nullptr ? answer.refused : is_taken ? "another has it already" : "takes it";
-    std::printf("%s: %s\n    %s: %.0f us; torch's linear and a tail apart: %.0f us\n", answer.path.c_str(), verdict,
-                answer.how.c_str(), answer.time, answer.apart);
+    const char* apart = question.shape.batch_statistics && !question.is_float32()
+                            ? "torch's linear and a kernel that gathers"
+                            : "torch's linear and a tail apart";
+    std::printf("%s: %s\n    %s: %.0f us; %s: %.0f us\n", answer.path.c_str(), verdict, answer.how.c_str(), answer.time,
+                apart, answer.apart);
     is_taken = is_taken || answer.refused == nullptr;
   }
   if (!is_taken) std::printf("cuda: torch's linear, and a kernel for the tail\n");

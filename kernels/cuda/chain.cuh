@@ -90,7 +90,7 @@ struct Launch {
   template <int Width>
   void prepare_statistics() const {
     if (tail.norm.gathered_rows == 0) return gather<Width>();
-    if (gathered_chunks(tail) > most_chunks)
+    if (needs_merging(tail))
       launch<merge_kernel<Compute<T>>>(grid_of(ceiling(tail.columns, merging_columns), 1),
                                        merging_columns * merging_runs, stream, tail);
   }

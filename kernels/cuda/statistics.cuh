@@ -1,7 +1,7 @@
 // Batch statistics: mean and variance of each column of what the norm reads. Every thread merges tiles into its own mean
 // and sum of squares (Chan), a block those of its threads, and whoever normalises those of the blocks; in a fixed order, so
 // that the result is the same each time. Nothing is ever subtracted from a large sum, so a mean far above the spread costs
-// no digits.
+// no digits. Or the linear's kernel has gathered already (hopper/moments.cuh).
 #pragma once
 #include "norms.cuh"
 
@@ -42,14 +42,15 @@ inline __host__ __device__ Gathering share_out(std::int64_t rows, std::int64_t c
 inline __host__ __device__ int gathered_chunks(const Tail& tail) {
   return static_cast<int>(ceiling(tail.rows, tail.norm.gathered_rows));
 }
+inline __host__ __device__ bool needs_merging(const Tail& tail) { return gathered_chunks(tail) > most_chunks; }
 
 // What is in the workspace when somebody normalises.
 inline __host__ __device__ Gathering gathering_of(const Tail& tail, int width) {
   if (tail.norm.gathered_rows == 0) return share_out(tail.rows, tail.columns, width);
   Gathering gathering;
   const int chunks = gathered_chunks(tail);
-  gathering.chunks = chunks > most_chunks ? 1 : chunks;
-  gathering.rows_per_chunk = chunks > most_chunks ? static_cast<int>(tail.rows) : tail.norm.gathered_rows;
+  gathering.chunks = needs_merging(tail) ? 1 : chunks;
+  gathering.rows_per_chunk = needs_merging(tail) ? static_cast<int>(tail.rows) : tail.norm.gathered_rows;
   return gathering;
 }
 
@@ -208,7 +209,7 @@ __global__ void __launch_bounds__(merging_columns* merging_runs) merge_kernel(co
   put_partial(tail, 0, column, mean, square);
 }
 
-// Merges what gather_kernel put down: each column's mean and the sum of its squared distances.
+// Merges what is in the workspace: each column's mean and the sum of its squared distances.
 template <class F, int Width>
 __device__ __forceinline__ void merge_chunks(const Tail& tail, std::int64_t column, F (&means)[Width],
                                              F (&squares)[Width]) {

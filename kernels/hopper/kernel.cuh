@@ -4,7 +4,8 @@
 // ring of stages with steps of x and w, a warp prepares what belongs to the next tile's columns. The two others multiply, each
 // its half of the rows. With 16-bit elements they then round the product, as eager's linear does, into half as many registers,
 // and compute its tail part by part while the tensor cores work on the next tile; with float32 there is no room for that, and
-// the tail comes first. Or they take turns, each with rows of its own: while one multiplies, the other computes its tail.
+// the tail comes first. Where statistics of a whole batch come between, they gather those instead, and a warp of the first merges
+// them. Or they take turns, each with rows of its own: while one multiplies, the other computes its tail.
 // docs/kernels.md draws it.
 #pragma once
 #include "halves_product.cuh"
@@ -120,7 +121,7 @@ struct Kernel {
   }
 
   // One warp: merges what the others have gathered, a part at a time, one column a lane.
-  __device__ __forceinline__ void merge_moments(int lane) {
+  __device__ __forceinline__ void merge_parts(int lane) {
     static_assert(Now::columns == 32);
     Ring<2> ring;
     for (Tiles tile{problem}; tile.any(); tile.next()) {
@@ -213,9 +214,9 @@ struct Kernel {
     static_assert(Now::count % 4 == 0);
     const int at = part % 2;
     wait(barrier(memory.moments.empty[at]), part / 2 % 2 ^ 1);
-    gather<Chain, Element, Now>(problem, memory.columns[tile.columns], y, Now::first_column(part), anew(way.lane),
-                                min(static_cast<int>(problem.tail.rows) - tile.row, warp_rows),
-                                memory.moments.of_part[at][way.warp]);
+    gather_moments<Chain, Element, Now>(problem, memory.columns[tile.columns], y, Now::first_column(part),
+                                        anew(way.lane), min(static_cast<int>(problem.tail.rows) - tile.row, warp_rows),
+                                        memory.moments.of_part[at][way.warp]);
     __syncwarp();
     if (way.lane == 0) arrive(barrier(memory.moments.full[at]));
   }
@@ -224,8 +225,10 @@ struct Kernel {
   __device__ __forceinline__ void finish_part(const typename Now::Value& y, int part, const Unfinished& tile,
                                               Way& way) {
     const auto value = [&] {
-      if constexpr (gathers) return y;
-      return finish<Chain, Element, Now>(problem, memory.columns[tile.columns], y, Now::first_column(part), way.lane);
+      if constexpr (gathers)
+        return y;
+      else
+        return finish<Chain, Element, Now>(problem, memory.columns[tile.columns], y, Now::first_column(part), way.lane);
     }();
     if constexpr (gathers) gather_part(y, part, tile, way);
     if constexpr (of_16_bits) {
@@ -386,7 +389,7 @@ __global__ void __cluster_dims__(cluster_blocks, 1, 1) __launch_bounds__(block_t
     if (threadIdx.x == 0) phases.fetch_stages();
     if (warp == 1) phases.prepare_columns(static_cast<int>(threadIdx.x) % 32);
     if constexpr (manner == Manner::gathering)
-      if (warp == 2) phases.merge_moments(static_cast<int>(threadIdx.x) % 32);
+      if (warp == 2) phases.merge_parts(static_cast<int>(threadIdx.x) % 32);
   } else {
     take_registers<consume_registers>();
     if constexpr (Precision::pieces == 2)

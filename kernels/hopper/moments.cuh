@@ -14,7 +14,8 @@ struct Sums {
 
 // A thread's two rows of a column. All lanes that have the column count from the first row of the warp.
 __device__ __forceinline__ Sums sums_of_thread(float upper, float lower, int lane, int rows) {
-  const float from = __shfl_sync(0xffffffffu, upper, lane % 4);
+  const float first = __shfl_sync(0xffffffffu, upper, lane % 4);
+  const float from = isfinite(first) ? first : 0;  // so that the mean of an infinite one is infinite
   const float a = lane / 4 < rows ? upper - from : 0;
   const float b = lane / 4 + 8 < rows ? lower - from : 0;
   return {from, a + b, a * a + b * b};
@@ -33,8 +34,9 @@ __device__ __forceinline__ Sums halve(const Sums& first, const Sums& second, int
 // The moments of what the norm reads, of a part's columns over a warp's rows, of which the first `rows` exist. Each of the eight
 // lanes that have a column ends up with one of their eight.
 template <class Chain, class T, class Now, class Vectors>
-__device__ __forceinline__ void gather(const Problem& problem, const Vectors& columns, const typename Now::Value& y,
-                                       int first, int lane, int rows, Moment (&to)[Now::columns]) {
+__device__ __forceinline__ void gather_moments(const Problem& problem, const Vectors& columns,
+                                               const typename Now::Value& y, int first, int lane, int rows,
+                                               Moment (&to)[Now::columns]) {
   static_assert(Now::width == 8 && Now::rows == 2);
   Finish<Chain, T, Now::rows, Now::width, Vectors> interpreter(problem, columns, first, lane, y);
   const auto v = interpreter.rounded(Before<Chain>::fold(interpreter));
@@ -44,7 +46,7 @@ __device__ __forceinline__ void gather(const Problem& problem, const Vectors& co
   const Sums sums = halve(of_four(0), of_four(1), lane, 4);
   const float mean = sums.sum / static_cast<float>(rows);
   const int own = lane / 4;
-  to[8 * (own / 2) + 2 * (lane % 4) + own % 2] = {sums.from + mean, sums.squares - sums.sum * mean};
+  to[8 * (own / 2) + 2 * (lane % 4) + own % 2] = {sums.from + mean, fmaf(-sums.sum, mean, sums.squares)};
 }
 
 // All that a block's warps have put down about one column, of which the first `rows` exist.

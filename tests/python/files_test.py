@@ -89,7 +89,8 @@ def write():
 def write_one(module, name, training):
     path = FILES / VERSION / f"{name}.pt"
     if path.exists():
-        sys.exit(f"{path} is there already")
+        print(f"{path} is there already, and stays as it is")
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     module.save(path)
     copy = torch.jit.load(path)
@@ -121,7 +122,7 @@ class FilesTest(Checks):
 
     def test_every_op_of_every_version_is_kept(self):
         """The ops of the first version; a version that adds one adds its file."""
-        names = {path.stem for path in FILES.glob("0.1/*.pt")}
+        names = {path.stem for path in self.files()}
         self.assertEqual(names, {op.name for op in OPS})
         self.assertTrue((FILES / VERSION).is_dir(), f"no files of version {VERSION}: run this with --write")
 

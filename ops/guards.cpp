@@ -10,9 +10,11 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/library.h>
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 
 #include "reference.h"
@@ -161,9 +163,16 @@ bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.storage().is_alias_of(b.storage()) || (a_begin < b_end && b_begin < a_end);
 }
 
+// A copy of a tensor made in inference mode is one too: eager refuses to save it for a backward.
+at::Tensor copy_of(const at::Tensor& value) {
+  std::optional<c10::InferenceMode> mode;
+  if (value.is_inference()) mode.emplace();
+  return value.clone();
+}
+
 at::Tensor unwritten(const at::Tensor& value, at::TensorList written) {
   for (const at::Tensor& target : written)
-    if (share_memory(value, target)) return value.clone();
+    if (share_memory(value, target)) return copy_of(value);
   return value;
 }
 

@@ -168,28 +168,6 @@ constexpr Parallel torch_threads{[](std::int64_t count, std::int64_t grain, Para
               "tailor: torch could not run a loop in parallel");
 }};
 
-}  // namespace
-
-void point_at(Tail& tail, const TailTensors& tensors) {
-  for (std::size_t i = 0; i < max_operands; ++i) tail.vectors[i].data = data_of(tensors.vectors[i]);
-  NormArguments& norm = tail.norm;
-  norm.weight = data_of(tensors.norm_weight);
-  norm.bias = data_of(tensors.norm_bias);
-  const auto statistic = [&](const at::Tensor& tensor) {
-    // Only with batch statistics are they written.
-    return norm.batch_statistics && tensor.defined() ? tensor.mutable_data_ptr() : const_cast<void*>(data_of(tensor));
-  };
-  norm.mean = statistic(tensors.running_mean);
-  norm.var = statistic(tensors.running_var);
-}
-
-void* current_stream(c10::Device device) {
-  if (device.is_cpu()) return const_cast<Parallel*>(&torch_threads);
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
-}
-
-namespace {
-
 // As kernels that compute the linear take it, or none where they read no such tensors.
 std::optional<Linear> whole_linear(const FastCall& call) {
   const bool is_matrix = call.input.dim() == 2;
@@ -215,6 +193,24 @@ at::Tensor take_workspace(FastCall& call) {
 }
 
 }  // namespace
+
+void point_at(Tail& tail, const TailTensors& tensors) {
+  for (std::size_t i = 0; i < max_operands; ++i) tail.vectors[i].data = data_of(tensors.vectors[i]);
+  NormArguments& norm = tail.norm;
+  norm.weight = data_of(tensors.norm_weight);
+  norm.bias = data_of(tensors.norm_bias);
+  const auto statistic = [&](const at::Tensor& tensor) {
+    // Only with batch statistics are they written.
+    return norm.batch_statistics && tensor.defined() ? tensor.mutable_data_ptr() : const_cast<void*>(data_of(tensor));
+  };
+  norm.mean = statistic(tensors.running_mean);
+  norm.var = statistic(tensors.running_var);
+}
+
+void* current_stream(c10::Device device) {
+  if (device.is_cpu()) return const_cast<Parallel*>(&torch_threads);
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
+}
 
 DevicePaths::DevicePaths(const Chain& chain, Device device)
     : kernels(find_tail(chain.name, device)), whole(chain.name, device) {

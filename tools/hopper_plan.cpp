@@ -98,8 +98,8 @@ std::string tiles_of(const Shape& shape) {
 std::vector<Answer> answers(const Question& question) {
   Shape shape = question.shape;
   const Matrix weight{nullptr, shape.columns, shape.inner, shape.inner, shape.element_bytes};
-  const std::string path = shape.batch_statistics ? "hopper_gather" : "hopper";
   if (!question.is_float32()) {
+    const char* path = shape.batch_statistics ? "hopper_gather" : "hopper";
     const char* why = refuses_matrix(weight);
     const Estimate time = estimate(shape);
     const char* turns = takes_turns(shape, wanted()) ? ", the halves of a tile in turns" : "";

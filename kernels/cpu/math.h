@@ -91,11 +91,14 @@ TAILOR_INLINE V rounded_value(V v) {
   return __builtin_assoc_barrier(v);
 }
 
-struct ExactMath {
+struct PlainProduct {
   template <class A, class B>
   static TAILOR_INLINE auto product(A a, B b) {
     return a * b;
   }
+};
+
+struct ExactMath : PlainProduct {
   template <class V>
   static TAILOR_INLINE V rounded(V v) {
     return rounded_value(v);
@@ -111,11 +114,7 @@ struct ExactMath {
 };
 
 // For 16-bit elements, which keep 11 bits of it.
-struct QuickMath {
-  template <class A, class B>
-  static TAILOR_INLINE auto product(A a, B b) {
-    return a * b;
-  }
+struct QuickMath : PlainProduct {
   static TAILOR_INLINE Lanes<float> rounded(Lanes<float> v) { return rounded_value(v); }
   static TAILOR_INLINE Lanes<float> sigmoid(Lanes<float> v) {
     return inverse_or_nan(v, one_plus_exp_of_minus<true, float>(v));

@@ -57,8 +57,10 @@ __device__ __forceinline__ float scale_of(float var, float eps, float factor) {
 __device__ __forceinline__ double scale_of(double var, double eps, double factor) { return factor / sqrt(var + eps); }
 
 // A product that is rounded, whatever is done with it.
-__device__ __forceinline__ float rounded_product(float a, float b) { return __fmul_rn(a, b); }
-__device__ __forceinline__ double rounded_product(double a, double b) { return __dmul_rn(a, b); }
+struct RoundedProduct {
+  static __device__ __forceinline__ float product(float a, float b) { return __fmul_rn(a, b); }
+  static __device__ __forceinline__ double product(double a, double b) { return __dmul_rn(a, b); }
+};
 
 // Division by a number, as eager does it on the GPU: a multiplication.
 template <class F>
@@ -68,8 +70,7 @@ struct ByReciprocal {
 };
 
 // For 16-bit elements, which keep 11 bits of it: off by 2^-20 of the result or by 2^-119, whichever is more.
-struct QuickMath {
-  static __device__ __forceinline__ float product(float a, float b) { return rounded_product(a, b); }
+struct QuickMath : RoundedProduct {
   static __device__ __forceinline__ float rounded(float v) { return v; }
   static __device__ __forceinline__ auto divisor(float d) { return ByReciprocal<float>{1 / d}; }
   static __device__ __forceinline__ float sigmoid(float v) {
@@ -82,11 +83,7 @@ struct QuickMath {
 };
 
 // For float32 and float64: to the last bit or two, as eager's. In float32 off by 2^-22 of the result or by 2^-119.
-struct ExactMath {
-  template <class F>
-  static __device__ __forceinline__ F product(F a, F b) {
-    return rounded_product(a, b);
-  }
+struct ExactMath : RoundedProduct {
   template <class F>
   static __device__ __forceinline__ F rounded(F v) {
     return v;

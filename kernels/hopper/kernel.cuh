@@ -14,25 +14,6 @@
 
 namespace tailor::hopper {
 
-// The tiles of a block, in an order in which blocks that run at the same time read the same rows and columns.
-struct Tiles {
-  static constexpr int rows_together = 8;  // of tiles of clusters
-  const TileProblem& problem;
-  const int rank = rank_in_cluster();
-  int at = static_cast<int>(blockIdx.x) / cluster_blocks;
-
-  __device__ __forceinline__ bool any() const { return at < problem.row_tiles * problem.column_tiles; }
-  __device__ __forceinline__ void next() { at += static_cast<int>(gridDim.x) / cluster_blocks; }
-  __device__ __forceinline__ void locate(int& row, int& column) const {
-    const int in_band = rows_together * problem.column_tiles;
-    const int first = at / in_band * rows_together;
-    const int rows = min(problem.row_tiles - first, rows_together);
-    const int within = at % in_band;
-    row = ((first + within % rows) * cluster_blocks + rank) * tile_rows;
-    column = within / rows * tile_columns;
-  }
-};
-
 template <class Chain, class Precision, int group_width, Manner manner>
 struct Kernel {
   using Element = typename Precision::Element;

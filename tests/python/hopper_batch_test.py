@@ -149,15 +149,9 @@ class HopperBatchTest(hopper_test.OnHopper, Gradients):
 
     def test_replays_with_new_numbers(self):
         for (op, dtype), rows in itertools.product(self.each(), (200, 3000)):
-            arguments, side = sized(op, rows, 320, 128, dtype), torch.cuda.Stream()
+            arguments = sized(op, rows, 320, 128, dtype)
             beside = copied(arguments)
-            with torch.no_grad(), torch.cuda.stream(side):
-                op(arguments)
-                side.synchronize()
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, stream=side):
-                    out = op(arguments)
-            torch.cuda.synchronize()
+            graph, out = self.captured(op, arguments)
             with torch.no_grad():
                 op(beside)
                 for seed in range(1000):

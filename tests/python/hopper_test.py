@@ -46,6 +46,18 @@ class OnHopper(Referee):
                 arguments[name] = on_the_grid(arguments[name])
         super().forward(op, arguments, what)
 
+    def captured(self, op, arguments):
+        """A graph of one call, which has run once before, and the call's result."""
+        side = torch.cuda.Stream()
+        with torch.no_grad(), torch.cuda.stream(side):
+            op(arguments)
+            side.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=side):
+                out = op(arguments)
+        torch.cuda.synchronize()
+        return graph, out
+
 
 @unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
 class HopperTest(OnHopper):
@@ -170,14 +182,8 @@ class HopperTest(OnHopper):
 
     def test_replays_with_new_numbers(self):
         for op, dtype in itertools.product(CHAINS, DTYPES):
-            arguments, side = sized(op, 200, 320, 128, dtype=dtype), torch.cuda.Stream()
-            with torch.no_grad(), torch.cuda.stream(side):
-                op(arguments)
-                side.synchronize()
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, stream=side):
-                    out = op(arguments)
-            torch.cuda.synchronize()
+            arguments = sized(op, 200, 320, 128, dtype=dtype)
+            graph, out = self.captured(op, arguments)
             for seed in range(1, 1001):
                 for name in ("input", "weight"):
                     arguments[name].copy_(torch.randn_like(arguments[name]))

@@ -30,8 +30,8 @@ at::Tensor WholePath::run(Linear& linear, Tail& tail, at::IntArrayRef sizes, con
   const at::Tensor of_weight = weight.defined() ? kept(weight, kernels_, linear, tail) : at::Tensor();
   linear.kept = data_of(of_weight);
   at::Tensor workspace;
-  if (kernels_.workspace != nullptr) {
-    workspace = at::empty({kernels_.workspace(linear, tail)}, kind.dtype(at::kByte));
+  if (const std::int64_t bytes = kernels_.workspace != nullptr ? kernels_.workspace(linear, tail) : 0; bytes > 0) {
+    workspace = at::empty({bytes}, kind.dtype(at::kByte));
     linear.workspace = workspace.mutable_data_ptr();
   }
   const char* error = kernels_.forward(linear, tail, current_stream(out.device()));

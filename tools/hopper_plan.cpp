@@ -16,7 +16,7 @@ constexpr const char* help =
 
   --dtype NAME       bfloat16, float16, tf32 (float32 that may be rounded), float32; bfloat16
   --group-width N    a group norm's columns a group; without it there is no group norm
-  --batch-statistics a batch norm in training mode: the kernels make the linear, the tail comes after it
+  --batch-statistics a batch norm in training mode; with gradients none but hopper_gather is asked, which leaves the tail
   --settled          the weight is settled: what is made of it is kept
   --processors N     of the GPU; 132
 
@@ -87,8 +87,9 @@ struct Answer {
   std::string path;
   const char* refused;  // null: it takes it
   double time, apart;
-  std::string how;
+  std::string how, instead;
 };
+const char* const tail = "torch's linear and a tail apart";
 
 std::string tiles_of(const Shape& shape) {
   return "tiles of 128 x 256, two at a time, in " + std::to_string(static_cast<long long>(rounds_of(shape))) +
@@ -99,11 +100,24 @@ std::vector<Answer> answers(const Question& question) {
   Shape shape = question.shape;
   const Matrix weight{nullptr, shape.columns, shape.inner, shape.inner, shape.element_bytes};
   if (!question.is_float32()) {
-    const char* path = shape.batch_statistics ? "hopper_gather" : "hopper";
     const char* why = refuses_matrix(weight);
+    const auto refused = [&](const char* otherwise) { return why != nullptr ? why : otherwise; };
     const Estimate time = estimate(shape);
     const char* turns = takes_turns(shape, wanted()) ? ", the halves of a tile in turns" : "";
-    return {{path, why != nullptr ? why : refuses(shape, wanted()), time.whole, time.apart, tiles_of(shape) + turns}};
+    const Answer tiles{"hopper",   refused(refuses(shape, wanted())), time.whole,
+                       time.apart, tiles_of(shape) + turns,           tail};
+    if (!shape.batch_statistics) return {tiles};
+    shape.clusters = shape.processors / 2;
+    const AgreementPlan plan = plan_agreement(shape);
+    const Estimate agreed = estimate_of_agreement(shape);
+    Answer gathering = tiles;
+    gathering.path = "hopper_gather";
+    gathering.instead = "torch's linear and a kernel that gathers";
+    return {
+        {"hopper", refused(refuses_to_agree(shape, wanted())), agreed.whole, agreed.apart,
+         std::to_string(plan.columns) + " columns of tiles at a time, in " + std::to_string(plan.rounds) + " rounds",
+         "gathered, and a tail apart"},
+        gathering};
   }
   const std::string linear = shape.batch_statistics ? "linear/" : "";
   shape.batch_statistics = false;  // they have the linear alone, and the tail gathers
@@ -111,8 +125,9 @@ std::vector<Answer> answers(const Question& question) {
   const Estimate halves = estimate_of_halves(shape);
   return {{linear + "bf16x6", refuses_few_rows(shape, weight, wanted()), few.time, few_rows_apart(shape),
            "tiles of 128 columns x " + std::to_string(few.tile_rows) + " rows, the sums in " +
-               std::to_string(few.parts) + " parts"},
-          {linear + "fp16x3", refuses_halves(shape, wanted()), halves.whole, halves.apart, tiles_of(shape)}};
+               std::to_string(few.parts) + " parts",
+           tail},
+          {linear + "fp16x3", refuses_halves(shape, wanted()), halves.whole, halves.apart, tiles_of(shape), tail}};
 }
 
 }  // namespace
@@ -125,11 +140,8 @@ int main(int count, char** words) {
   bool is_taken = false;
   for (const Answer& answer : answers(question)) {
     const char* verdict = answer.refused != nullptr ? answer.refused : is_taken ? "another has it already" : "takes it";
-    const char* apart = question.shape.batch_statistics && !question.is_float32()
-                            ? "torch's linear and a kernel that gathers"
-                            : "torch's linear and a tail apart";
     std::printf("%s: %s\n    %s: %.0f us; %s: %.0f us\n", answer.path.c_str(), verdict, answer.how.c_str(), answer.time,
-                apart, answer.apart);
+                answer.instead.c_str(), answer.apart);
     is_taken = is_taken || answer.refused == nullptr;
   }
   if (!is_taken) std::printf("cuda: torch's linear, and a kernel for the tail\n");

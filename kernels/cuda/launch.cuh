@@ -47,6 +47,28 @@ int resident() {
   });
 }
 
+// How many clusters of a kernel the device holds at a time; 0 if the driver does not say.
+template <auto kernel>
+int clusters_at_once(int threads, std::size_t shared_bytes, int of_cluster) {
+  static OfDevice of_device;
+  constexpr int none = 1 << 30;  // since 0 is not asked
+  const int known = of_device.get([&](int) {
+    cudaLaunchAttribute cluster{};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = static_cast<unsigned>(of_cluster);
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(of_cluster));
+    config.blockDim = dim3(static_cast<unsigned>(threads));
+    config.dynamicSmemBytes = shared_bytes;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    int clusters = 0;
+    return cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) == cudaSuccess && clusters > 0 ? clusters : none;
+  });
+  return known == none ? 0 : known;
+}
+
 // Whether the code that runs here has wait_for_kernel_before(): it was compiled for Hopper or later.
 template <auto kernel>
 bool waits_by_itself() {
@@ -63,7 +85,8 @@ struct Blocks {
   dim3 grid;
   int threads = 0;
   std::size_t shared_bytes = 0;
-  int of_cluster = 0;  // none: a block by itself
+  int of_cluster = 0;        // none: a block by itself
+  bool all_at_once = false;  // the kernel's blocks wait for each other
 };
 
 template <auto kernel, class... Arguments>
@@ -75,7 +98,11 @@ void launch_with(const Blocks& blocks, cudaStream_t stream, const Arguments&... 
   config.stream = stream;
   cudaLaunchAttribute attributes[2]{};
   config.attrs = attributes;
-  if (waits_by_itself<kernel>()) {
+  if (blocks.all_at_once) {
+    cudaLaunchAttribute& together = attributes[config.numAttrs++];
+    together.id = cudaLaunchAttributeCooperative;
+    together.val.cooperative = 1;
+  } else if (waits_by_itself<kernel>()) {
     cudaLaunchAttribute& early = attributes[config.numAttrs++];
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;

@@ -19,7 +19,7 @@ struct Matrices {
 
 // Why its linear is none of the kernel's, or null.
 template <class Chain>
-const char* refuses_linear(const Linear& linear, const Tail& tail) {
+const char* refuses_operands(const Linear& linear, const Tail& tail) {
   if (const char* why = refuses_call()) return why;
   if (linear.x_transposed || linear.weight_transposed) return "a matrix is transposed";
   if (tail.element == Element::float64) return "there is no such kernel for float64";
@@ -27,19 +27,51 @@ const char* refuses_linear(const Linear& linear, const Tail& tail) {
   const Matrices matrices(linear, tail);
   for (const Matrix& matrix : {matrices.x, matrices.weight, matrices.out})
     if (const char* why = refuses_matrix(matrix)) return why;
-  return refuses(shape_of<Chain>(linear, tail), wanted());
+  return nullptr;
 }
 
 template <class Chain>
-const char* refuses(const Linear& linear, const Tail& tail) {
-  if (const char* why = refuses_tail(shape_of<Chain>(linear, tail))) return why;
-  return refuses_linear<Chain>(linear, tail);
+const char* refuses_linear(const Linear& linear, const Tail& tail) {
+  if (const char* why = refuses_operands<Chain>(linear, tail)) return why;
+  return refuses(shape_of<Chain>(linear, tail), wanted());
 }
 
 template <class Chain>
 const char* refuses_halves(const Linear& linear, const Tail& tail) {
   if (const char* why = refuses_split(linear, tail)) return why;
   return refuses_halves(shape_of<Chain>(linear, tail), wanted());
+}
+
+// A call with batch statistics, and how many clusters there can be of the kernel whose blocks agree on them.
+template <class Chain, class Precision>
+Shape agreeing_shape(const Linear& linear, const Tail& tail) {
+  using Memory = typename Kernel<Chain, Precision, 0, Manner::agreeing>::Memory;
+  constexpr auto kernel = chain_kernel<Chain, Precision, 0, Manner::agreeing>;
+  Shape shape = shape_of<Chain>(linear, tail);
+  if (allow_shared_memory<kernel>(sizeof(Memory)) == nullptr)
+    shape.clusters = cuda::clusters_at_once<kernel>(block_threads, sizeof(Memory), cluster_blocks);
+  return shape;
+}
+
+// of_shape(the call's shape) for its precision; for float32, which no such kernel takes, without clusters.
+template <class Chain, class OfShape>
+auto of_agreeing_shape(const Linear& linear, const Tail& tail, OfShape of_shape) {
+  if constexpr (has_batch_norm<Chain>) {
+    if (tail.element == Element::bfloat16) return of_shape(agreeing_shape<Chain, BFloat16>(linear, tail));
+    if (tail.element == Element::float16) return of_shape(agreeing_shape<Chain, Float16>(linear, tail));
+  }
+  return of_shape(shape_of<Chain>(linear, tail));
+}
+
+template <class Chain>
+const char* refuses(const Linear& linear, const Tail& tail) {
+  if (!has_batch_norm<Chain> || !tail.norm.batch_statistics) return refuses_linear<Chain>(linear, tail);
+  if (const char* why = refuses_operands<Chain>(linear, tail)) return why;
+  return of_agreeing_shape<Chain>(linear, tail, [](const Shape& shape) { return refuses_to_agree(shape, wanted()); });
+}
+
+inline std::int64_t workspace_of_agreement(const Linear&, const Tail& tail) {
+  return tail.norm.batch_statistics ? Agreement().place(nullptr, ceiling(tail.rows, tile_rows), tail.columns) : 0;
 }
 
 template <class Chain, class Precision, int group_width, Manner manner>
@@ -52,10 +84,20 @@ const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail&
   problem.tail = tail;
   problem.row_tiles = static_cast<int>(ceiling(tail.rows, tile_rows * cluster_blocks));
   problem.column_tiles = static_cast<int>(ceiling(tail.columns, tile_columns));
-  const std::int64_t tiles = static_cast<std::int64_t>(problem.row_tiles) * problem.column_tiles * cluster_blocks;
-  const std::int64_t processors = cuda::processors() / cluster_blocks * cluster_blocks;
-  const dim3 grid = cuda::grid_of(tiles < processors ? tiles : processors, 1);
-  cuda::launch_with<kernel>({grid, block_threads, sizeof(Memory)}, stream, problem);
+  cuda::Blocks blocks{{}, block_threads, sizeof(Memory)};
+  if constexpr (manner == Manner::agreeing) {
+    const AgreementPlan plan = plan_agreement(agreeing_shape<Chain, Precision>(linear, tail));
+    problem.agreement.place(linear.workspace, ceiling(tail.rows, tile_rows), tail.columns);
+    problem.agreement.columns_of_tiles = static_cast<int>(plan.columns);
+    problem.agreement.share_bits = plan.share_bits;
+    blocks.grid = cuda::grid_of(plan.row_tiles * cluster_blocks, plan.columns);
+    blocks.all_at_once = true;
+  } else {
+    const std::int64_t tiles = static_cast<std::int64_t>(problem.row_tiles) * problem.column_tiles * cluster_blocks;
+    const std::int64_t processors = cuda::processors() / cluster_blocks * cluster_blocks;
+    blocks.grid = cuda::grid_of(tiles < processors ? tiles : processors, 1);
+  }
+  cuda::launch_with<kernel>(blocks, stream, problem);
   return cuda::launch_error();
 }
 
@@ -135,6 +177,9 @@ const char* launch(const Linear& linear, const Tail& tail, cudaStream_t stream) 
     if constexpr (width > 0)
       if (takes_turns(shape_of<Chain>(linear, tail), wanted()))
         return launch_one<Chain, Precision, width, Manner::in_turns>(linear, tail, stream);
+    if constexpr (has_batch_norm<Chain> && sizeof(typename Precision::Element) == 2)
+      if (tail.norm.batch_statistics)
+        return launch_one<Chain, Precision, width, Manner::agreeing>(linear, tail, stream);
     return launch_one<Chain, Precision, width, Manner::side_by_side>(linear, tail, stream);
   });
 }
@@ -188,6 +233,7 @@ Registrations register_chain() {
   static const WholeKernels whole = [] {
     WholeKernels kernels{.path = "hopper", .refuses = refuses<Chain>, .forward = forward<Chain>};
     if constexpr (has_batch_norm<Chain>) {
+      kernels.workspace = workspace_of_agreement;
       kernels.gathering_path = "hopper_gather";
       kernels.gathered_rows = tile_rows;
       kernels.refuses_gathering = refuses_linear<Chain>;

@@ -4,12 +4,14 @@
 // ring of stages with steps of x and w, a warp prepares what belongs to the next tile's columns. The two others multiply, each
 // its half of the rows. With 16-bit elements they then round the product, as eager's linear does, into half as many registers,
 // and compute its tail part by part while the tensor cores work on the next tile; with float32 there is no room for that, and
-// the tail comes first. Where statistics of a whole batch come between, they gather those instead, and a warp of the first merges
-// them. Or they take turns, each with rows of its own: while one multiplies, the other computes its tail.
+// the tail comes first. Where statistics of a whole batch come between, they gather those first, two warps of the first merge them,
+// and the blocks that share columns agree on them meanwhile; or the tail is left to another kernel. Or they take turns, each with rows of its own: while one multiplies, the other computes its tail.
 // docs/kernels.md draws it.
 #pragma once
+#include <cooperative_groups.h>
+
+#include "agreement.cuh"
 #include "halves_product.cuh"
-#include "moments.cuh"
 #include "product.cuh"
 
 namespace tailor::hopper {
@@ -18,7 +20,9 @@ template <class Chain, class Precision, int group_width, Manner manner>
 struct Kernel {
   using Element = typename Precision::Element;
   static constexpr bool in_turns = manner == Manner::in_turns;
-  static constexpr bool gathers = manner == Manner::gathering;
+  static constexpr bool agrees = manner == Manner::agreeing;
+  static constexpr bool gathers = manner == Manner::gathering || agrees;
+  using Order = std::conditional_t<agrees, TilesOfRows, Tiles>;
   using Memory = Storage<Precision, Which<Chain>::count, manner>;
   using Now = Part<Element, group_width, in_turns>;
   static constexpr int box = box_columns<Element>;                       // of the result
@@ -28,6 +32,7 @@ struct Kernel {
   static_assert(stages * pieces >= 3);
   static constexpr bool of_16_bits = sizeof(Element) == 2;
   static constexpr bool overlaps = of_16_bits && !in_turns;
+  static_assert(overlaps || !agrees);
   static constexpr int turns = in_turns ? consumers : 1;  // that a tile's products take
 
   Memory& memory;
@@ -51,6 +56,7 @@ struct Kernel {
         for (int i = 0; i < 2; ++i) {
           init_barrier(barrier(memory.moments.full[i]), tile_warps);
           init_barrier(barrier(memory.moments.empty[i]), 1);
+          init_barrier(barrier(memory.moments.agreed[i]), 2 * 32);
         }
       }
       publish_barriers();
@@ -58,15 +64,21 @@ struct Kernel {
     meet_cluster();
   }
 
+  // The blocks are all there at the same time, or this would never end: the launch sees to it.
+  __device__ __forceinline__ void begin_agreement() {
+    Agreeing<Chain, Element>{problem}.forget_all();
+    cooperative_groups::this_grid().sync();
+  }
+
   // --- the first warpgroup brings ---
 
   // One thread: fills the ring.
   __device__ __forceinline__ void fetch_stages() {
     Ring<stages> ring;
-    for (Tiles tile{problem}; tile.any(); tile.next()) {
+    for (Order tile{problem}; tile.any(); tile.next()) {
       int row, column;
       tile.locate(row, column);
-      const int part = tile.rank * (tile_columns / cluster_blocks);
+      const int part = rank_in_cluster() * (tile_columns / cluster_blocks);
       for (int turn = 0; turn < turns; ++turn, row += Memory::rows) {
         for (int i = 0; i < steps; ++i) {
           wait(barrier(memory.stage_empty[ring.at]), ring.phase ^ 1);
@@ -91,34 +103,39 @@ struct Kernel {
   // One warp: a tile ahead of those that compute.
   __device__ __forceinline__ void prepare_columns(int lane) {
     Ring<2> ring;
-    for (Tiles tile{problem}; tile.any(); tile.next(), ring.advance()) {
+    constexpr int known = agrees ? Which<Chain>::mean : gathers ? Which<Chain>::norm_bias : Which<Chain>::count;
+    for (Order tile{problem}; tile.any(); tile.next(), ring.advance()) {
       int row, column;
       tile.locate(row, column);
       wait(barrier(memory.columns_empty[ring.at]), ring.phase ^ 1);
-      bring_columns<Chain, Element>(problem, column, lane, memory.columns[ring.at]);
+      bring_columns<Chain, Element, known>(problem, column, lane, memory.columns[ring.at]);
       bring_facts(problem, column, lane, memory.facts[ring.at]);
       arrive(barrier(memory.columns_full[ring.at]));
     }
   }
 
-  // One warp: merges what the others have gathered, a part at a time, one column a lane.
-  __device__ __forceinline__ void merge_parts(int lane) {
-    static_assert(Now::columns == 32);
-    Ring<2> ring;
-    for (Tiles tile{problem}; tile.any(); tile.next()) {
+  // Two warps merge what the others have gathered, and put it down for the tail's kernel, or agree on it with other blocks.
+  __device__ __forceinline__ void put_parts_down(int which, int lane) {
+    for (Order tile{problem}; tile.any(); tile.next()) {
       int row, column;
       tile.locate(row, column);
-      const int rows = min(static_cast<int>(problem.tail.rows) - row, tile_rows);
-      column += lane;
-#pragma unroll 1
-      for (int part = 0; part < Now::count; ++part, column += Now::columns, ring.advance()) {
-        wait(barrier(memory.moments.full[ring.at]), ring.phase);
-        const Moment all = merge_warps(rows, [&](int warp) { return memory.moments.of_part[ring.at][warp][lane]; });
-        __syncwarp();
-        if (lane == 0) arrive(barrier(memory.moments.empty[ring.at]));
-        if (rows > 0 && column < problem.tail.columns)
-          cuda::put_partial(problem.tail, row / tile_rows, column, all.x, all.y);
-      }
+      merge_parts<Now>(memory.moments, tile, which, lane, [&](int at, const Moment& all) {
+        cuda::put_partial(problem.tail, row / tile_rows, at, all.x, all.y);
+      });
+    }
+  }
+  __device__ __forceinline__ void agree() {
+    int round = 0;
+    for (Order tile{problem}; tile.any(); tile.next(), ++round) {
+      const Agreeing<Chain, Element> blocks{problem};
+      int row, column;
+      tile.locate(row, column);
+      merge_parts<Now>(memory.moments, tile, blocks.which(), blocks.lane(),
+                       [&](int at, const Moment& all) { blocks.say(at, all); });
+      blocks.merge_share(column);
+      blocks.bring(column, memory.columns[round % 2]);
+      arrive(barrier(memory.moments.agreed[round % 2]));
+      blocks.keep_share(column);
     }
   }
 
@@ -189,10 +206,9 @@ struct Kernel {
     int columns = 0;  // which of the two buffers
   };
 
-  // What batch statistics need of a part of a warp's rows. The two places take turns, and each tile begins with the same phase.
+  // What batch statistics need of a part of a warp's rows.
   __device__ __forceinline__ void gather_part(const typename Now::Value& y, int part, const Unfinished& tile,
                                               const Way& way) {
-    static_assert(Now::count % 4 == 0);
     const int at = part % 2;
     wait(barrier(memory.moments.empty[at]), part / 2 % 2 ^ 1);
     gather_moments<Chain, Element, Now>(problem, memory.columns[tile.columns], y, Now::first_column(part),
@@ -206,12 +222,12 @@ struct Kernel {
   __device__ __forceinline__ void finish_part(const typename Now::Value& y, int part, const Unfinished& tile,
                                               Way& way) {
     const auto value = [&] {
-      if constexpr (gathers)
+      if constexpr (gathers && !agrees)
         return y;
       else
         return finish<Chain, Element, Now>(problem, memory.columns[tile.columns], y, Now::first_column(part), way.lane);
     }();
-    if constexpr (gathers) gather_part(y, part, tile, way);
+    if constexpr (gathers && !agrees) gather_part(y, part, tile, way);
     if constexpr (of_16_bits) {
       using Out = Exit<Element, Now>;
       const Address to = part % Out::parts == 0 ? way.next() : way.here();
@@ -238,7 +254,7 @@ struct Kernel {
     Ring<stages> ring;
     Ring<2> of_columns;
     Accumulator sums;
-    for (Tiles tile{problem}; tile.any(); tile.next()) {
+    for (Order tile{problem}; tile.any(); tile.next()) {
       int row, column;
       tile.locate(row, column);
       row += warp * warp_rows;
@@ -281,18 +297,32 @@ struct Kernel {
     bool unfinished = false;
     Unfinished tile;
     Accumulator sums;
-    Waiting<Element, Now> waiting(sums);
-    for (Tiles next{problem}; next.any() || unfinished; next.next()) {
+    Waiting<Element, Now, agrees> waiting(sums);
+    for (Order next{problem}; next.any() || unfinished; next.next()) {
       const int steps_here = next.any() ? steps : 0;
       constexpr int parts = overlaps ? Now::count : 1;
       int done = 0;
-#pragma unroll 1
-      for (int part = 0; part < parts; ++part) {
-        const int until = steps_here * (part + 1) / parts;
+      const auto multiply_until = [&](int until) {
         for (; done < until; ++done) {
           products.settle();
           products.issue(sums, done > 0);
         }
+      };
+      if constexpr (agrees) {
+        // All parts for the statistics, time for these to become known, and all parts once more.
+#pragma unroll 2
+        for (int part = 0; part < parts; ++part) {
+          multiply_until(steps_here * (part + 1) / (3 * parts));
+          const auto y = waiting.next();
+          if (unfinished) gather_part(y, part, tile, way);
+        }
+        multiply_until(steps_here * 2 / 3);
+        if (unfinished)  // the ring has gone on since
+          wait(barrier(memory.moments.agreed[tile.columns]), of_columns.phase ^ tile.columns);
+      }
+#pragma unroll 1
+      for (int part = 0; part < parts; ++part) {
+        multiply_until(agrees ? steps_here * (2 * parts + part + 1) / (3 * parts) : steps_here * (part + 1) / parts);
         if constexpr (overlaps) {
           const auto y = waiting.next();  // also where there is nothing: registers would spill over a branch
           if (unfinished) finish_part(y, part, tile, way);
@@ -328,7 +358,7 @@ struct Kernel {
     Ring<2> of_columns;
     Ring<1> turn;
     turn.phase = group ^ 1;  // the first need not wait for its first one
-    for (Tiles next{problem}; next.any(); next.next(), of_columns.advance(), turn.advance()) {
+    for (Order next{problem}; next.any(); next.next(), of_columns.advance(), turn.advance()) {
       Accumulator sums{};  // zero, or they would live on beside the tail
       wait(barrier(memory.turn[group]), turn.phase);
 #pragma unroll 1
@@ -363,6 +393,7 @@ __global__ void __cluster_dims__(cluster_blocks, 1, 1) __launch_bounds__(block_t
                 (problem.inner + Phases::step - 1) / Phases::step};
   phases.set_up();
   cuda::wait_for_kernel_before();
+  if constexpr (manner == Manner::agreeing) phases.begin_agreement();
   const int group = static_cast<int>(threadIdx.x) / group_threads;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   if (group == 0) {
@@ -370,7 +401,9 @@ __global__ void __cluster_dims__(cluster_blocks, 1, 1) __launch_bounds__(block_t
     if (threadIdx.x == 0) phases.fetch_stages();
     if (warp == 1) phases.prepare_columns(static_cast<int>(threadIdx.x) % 32);
     if constexpr (manner == Manner::gathering)
-      if (warp == 2) phases.merge_parts(static_cast<int>(threadIdx.x) % 32);
+      if (warp >= 2) phases.put_parts_down(warp - 2, static_cast<int>(threadIdx.x) % 32);
+    if constexpr (manner == Manner::agreeing)
+      if (warp >= 2) phases.agree();
   } else {
     take_registers<consume_registers>();
     if constexpr (Precision::pieces == 2)

@@ -1,5 +1,6 @@
 // What batch statistics are made of, gathered while the linear's result is still in registers: the moments of a tile's rows, for
-// each of its columns. The tail's kernel merges those of all tiles (cuda/statistics.cuh).
+// each of its columns. Those of all tiles are merged by the blocks themselves (agreement.cuh) or by the tail's kernel
+// (cuda/statistics.cuh).
 #pragma once
 #include "../cuda/statistics.cuh"
 #include "tail.cuh"
@@ -53,14 +54,33 @@ __device__ __forceinline__ void gather_moments(const Problem& problem, const Vec
 template <class OfWarp>
 __device__ __forceinline__ Moment merge_warps(int rows, OfWarp of_warp) {
   Moment all = of_warp(0);
-#pragma unroll 1
+#pragma unroll 2
   for (int warp = 1; warp * warp_rows < rows; ++warp) {
     const Moment more = of_warp(warp);
     const auto count = static_cast<float>(warp * warp_rows);
     const auto added = static_cast<float>(min(rows - warp * warp_rows, warp_rows));
-    cuda::merge_moments(all.x, all.y, more.x, more.y, count, added / (count + added));
+    cuda::merge_moments(all.x, all.y, more.x, more.y, count, added * cuda::quick_reciprocal(count + added));
   }
   return all;
+}
+
+// A warp merges what the others have put down about every second part of a tile's columns, one column a lane: put(column, moments) of those that
+// there are. A tile begins with the same phase of its place as the one before.
+template <class Now, class Tile, class Put>
+__device__ __forceinline__ void merge_parts(Moments<true>& memory, const Tile& tile, int which, int lane, Put put) {
+  static_assert(Now::columns == Moments<true>::columns && Now::count % 4 == 0);
+  int row, column;
+  tile.locate(row, column);
+  const int rows = min(static_cast<int>(tile.problem.tail.rows) - row, tile_rows);
+  column += which * Now::columns + lane;
+#pragma unroll 1
+  for (std::uint32_t phase = 0; phase < Now::count / 2; ++phase, column += 2 * Now::columns) {
+    wait(address_of(&memory.full[which]), phase & 1);
+    const Moment all = merge_warps(rows, [&](int warp) { return memory.of_part[which][warp][lane]; });
+    __syncwarp();
+    if (lane == 0) arrive(address_of(&memory.empty[which]));
+    if (rows > 0 && column < tile.problem.tail.columns) put(column, all);
+  }
 }
 
 }  // namespace tailor::hopper

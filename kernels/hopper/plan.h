@@ -1,5 +1,6 @@
 // Whether a problem gets the kernel: decided here and nowhere else.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
@@ -33,16 +34,19 @@ struct Shape {
   int processors = 0;
   bool weight_is_settled = false;  // its halves need not be made
   bool batch_statistics = false;   // of a batch norm
+  int clusters = 0;  // that are there at the same time, of the kernel whose blocks agree on such statistics
 };
 
 // TAILOR_HOPPER: `always` and `few_rows`, also where it is the slower way, the kernel for tiles of many rows or that for few rows;
-// `never`.
-enum class Wanted : std::uint8_t { where_faster, always, few_rows, never };
+// `gather`, as `always`, but its blocks never agree on batch statistics; `never`.
+enum class Wanted : std::uint8_t { where_faster, always, gather, few_rows, never };
+constexpr bool also_where_slower(Wanted wanted) { return wanted == Wanted::always || wanted == Wanted::gather; }
 inline Wanted wanted() {
   static const Wanted read = [] {
     const char* value = std::getenv("TAILOR_HOPPER");
     const std::string_view text = value != nullptr ? value : "";
     if (text == "always") return Wanted::always;
+    if (text == "gather") return Wanted::gather;
     if (text == "few_rows") return Wanted::few_rows;
     return text == "never" ? Wanted::never : Wanted::where_faster;
   }();
@@ -56,7 +60,8 @@ constexpr bool takes_groups_of(std::int64_t width) { return width == 16 || width
 enum class Manner : std::uint8_t {
   side_by_side,  // each has half the rows of a tile, and computes their tail
   in_turns,      // one multiplies while the other computes its tail
-  gathering,     // side by side, but there is no tail yet: they gather what batch statistics are made of
+  agreeing,   // side by side, and the blocks that share columns agree on batch statistics before they compute the tail
+  gathering,  // side by side, but there is no tail yet: they gather what batch statistics are made of
 };
 
 // Microseconds, on an H200 and roughly: only which is less matters. A processor makes one tile of 128 × 256 after another,
@@ -76,7 +81,7 @@ inline double rounds_of(const Shape& shape) {
 // weight's rows for itself: that pays where a group norm's tail is long beside the products, and where tiles follow one another.
 inline bool takes_turns(const Shape& shape, Wanted wanted) {
   if (shape.group_width == 0) return false;
-  if (wanted == Wanted::always) return shape.inner <= 2048;
+  if (also_where_slower(wanted)) return shape.inner <= 2048;
   const double rounds = rounds_of(shape);
   return rounds >= 2 && shape.inner <= (rounds < 6 ? 2048 : 4096);
 }
@@ -88,9 +93,12 @@ inline double tail_apart(const Shape& shape) {
   return shape.batch_statistics ? bytes / 2.7e6 + 4 : 2 * bytes / 4.3e6 + 2;
 }
 
-inline Estimate estimate(const Shape& shape) {
+inline double round_of(const Shape& shape) {
   const double products = 128.0 * 256.0 * 2 * static_cast<double>(shape.inner);
-  const double round = products / (shape.element_bytes == 2 ? 6.5e6 : 3.2e6);
+  return products / (shape.element_bytes == 2 ? 6.5e6 : 3.2e6);
+}
+inline Estimate estimate(const Shape& shape) {
+  const double round = round_of(shape);
   const std::int64_t tiles = ceiling(shape.rows, 128) * ceiling(shape.columns, 256);
   Estimate estimate;
   estimate.whole =
@@ -124,6 +132,40 @@ inline const char* refuses_any(const Shape& shape, Wanted wanted) {
   return nullptr;
 }
 
+// How the blocks agree on batch statistics: all tiles of a column have to be there at the same time, and as many columns are as fit.
+struct AgreementPlan {
+  std::int64_t row_tiles = 0;  // of two blocks
+  std::int64_t columns = 0;    // of tiles, at the same time; 0 where there is no room for one
+  std::int64_t rounds = 0;
+  int share_bits = 0;  // of half a tile's columns, 2^share_bits are merged by each block
+};
+inline AgreementPlan plan_agreement(const Shape& shape) {
+  AgreementPlan plan;
+  const std::int64_t column_tiles = ceiling(shape.columns, 256);
+  plan.row_tiles = ceiling(shape.rows, 256);
+  const std::int64_t fit = shape.clusters / plan.row_tiles;
+  plan.columns = fit < column_tiles ? fit : column_tiles;
+  plan.rounds = plan.columns == 0 ? 0 : ceiling(column_tiles, plan.columns);
+  while ((2 * plan.row_tiles << plan.share_bits) < 128) ++plan.share_bits;
+  return plan;
+}
+// To agree and to compute a tail takes a while, which products hide that are long enough; behind the last ones nothing is hidden.
+// Apart, the statistics are gathered, by whichever way is the faster, and merged, and the tail comes after.
+inline Estimate estimate_of_agreement(const Shape& shape) {
+  const double round = round_of(shape);
+  const double shortest_round = 18;
+  const double last_agreement = 11;
+  Shape tail = shape;
+  tail.batch_statistics = false;
+  const Estimate gathered = estimate(shape);
+  const double merging = 6;
+  Estimate estimate;
+  estimate.whole =
+      static_cast<double>(plan_agreement(shape).rounds - 1) * std::max(round, shortest_round) + round + last_agreement;
+  estimate.apart = std::min(gathered.whole, gathered.apart) + merging + tail_apart(tail);
+  return estimate;
+}
+
 // Where a kernel cannot compute the tail with the linear, or null. A column's statistics are known when the last of its tiles is.
 inline const char* refuses_tail(const Shape& shape) {
   return shape.batch_statistics ? "a tail with batch statistics comes after the whole linear" : nullptr;
@@ -132,17 +174,28 @@ inline const char* refuses_tail(const Shape& shape) {
 // Null if it gets the kernel, else why not. With batch statistics that is the one that makes the linear and gathers them.
 inline const char* refuses(const Shape& shape, Wanted wanted) {
   if (const char* why = refuses_any(shape, wanted)) return why;
-  if (wanted == Wanted::always) return nullptr;
+  if (also_where_slower(wanted)) return nullptr;
   // There cuBLAS has other kernels, which do not round float32 to TF32 though they may.
   if (shape.element_bytes == 4 && shape.inner < 128) return "its float32 products are so short that TF32 gains nothing";
   const Estimate time = estimate(shape);
   return time.whole <= time.apart ? nullptr : "it has too few tiles for the processors";
 }
 
+// Null if the kernel whose blocks agree on batch statistics takes it, else why not.
+inline const char* refuses_to_agree(const Shape& shape, Wanted wanted) {
+  if (const char* why = refuses_any(shape, wanted)) return why;
+  if (wanted == Wanted::gather) return "TAILOR_HOPPER=gather";
+  if (shape.element_bytes != 2) return refuses_tail(shape);  // no room for results to wait beside products
+  if (plan_agreement(shape).columns == 0) return "its rows are more than are there at the same time";
+  if (wanted == Wanted::always) return nullptr;
+  const Estimate time = estimate_of_agreement(shape);
+  return time.whole <= time.apart ? nullptr : "to gather its statistics, and then to compute the tail, is faster";
+}
+
 inline const char* refuses_halves(const Shape& shape, Wanted wanted) {
   if (const char* why = refuses_tail(shape)) return why;
   if (const char* why = refuses_any(shape, wanted)) return why;
-  if (wanted == Wanted::always) return nullptr;
+  if (also_where_slower(wanted)) return nullptr;
   if (shape.inner < 256) return "its products are so short that halves gain nothing";
   const Estimate time = estimate_of_halves(shape);
   return time.whole <= time.apart ? nullptr : "it has too few tiles for the processors";

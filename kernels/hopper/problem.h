@@ -3,6 +3,7 @@
 #include <cuda.h>
 
 #include "../tail.h"
+#include "agreement.h"
 #include "halves.h"
 
 namespace tailor::hopper {
@@ -18,7 +19,8 @@ struct Problem {
 struct TileProblem : Problem {
   CUtensorMap x, w, out;  // the copy engine's descriptions of the matrices
   int row_tiles = 0, column_tiles = 0;
-  Halves halves;  // where operands are two halves
+  Agreement agreement;  // where blocks agree on batch statistics
+  Halves halves;        // where operands are two halves
 };
 
 }  // namespace tailor::hopper

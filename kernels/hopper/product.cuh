@@ -6,9 +6,9 @@
 namespace tailor::hopper {
 
 // The linear's result of a whole tile, rounded as eager's linear rounds it, two numbers a register, so that the accumulators
-// are free for the next tile. Parts leave it in front: registers have no index at run time, and a copy of the tail for each
-// part would be a long program.
-template <class Element, class Now>
+// are free for the next tile. Parts leave it in front, and come back behind where they are wanted again: registers have no index
+// at run time, and a copy of the tail for each part would be a long program.
+template <class Element, class Now, bool again = false>
 struct Waiting {
   static constexpr int all = tile_columns / 4;
   static constexpr int of_part = all / Now::count;
@@ -34,25 +34,37 @@ struct Waiting {
     }
   }
   __device__ __forceinline__ auto next() {
+    if constexpr (again) rotate();
     typename Now::Value y;
 #pragma unroll
     for (int i = 0; i < of_part; ++i) {
-      const float2 pair = unpack(pairs[i], Element());
+      const float2 pair = unpack(pairs[again ? all - of_part + i : i], Element());
       const int row = Now::rows == 2 ? i % 2 : 0;
       const int at = Now::rows == 2 ? i / 2 * 2 : i * 2;
       y.at[row][at] = pair.x;
       y.at[row][at + 1] = pair.y;
     }
+    if constexpr (!again) {
 #pragma unroll
-    for (int i = 0; i + of_part < all; ++i) pairs[i] = pairs[i + of_part];
+      for (int i = 0; i + of_part < all; ++i) pairs[i] = pairs[i + of_part];
+    }
     return y;
+  }
+  __device__ __forceinline__ void rotate() {
+#pragma unroll
+    for (int at = 0; at < of_part; ++at) {  // one after another: there are no registers for a copy of a part
+      const std::uint32_t gone = pairs[at];
+#pragma unroll
+      for (int i = at; i + of_part < all; i += of_part) pairs[i] = pairs[i + of_part];
+      pairs[all - of_part + at] = gone;
+    }
   }
 };
 
 // Of float32, the accumulators themselves. They move up too: a tail for each part would be a long program, and where a block
 // has few tiles, fetching it takes longer than moving registers.
 template <class Now>
-struct Waiting<float, Now> {
+struct Waiting<float, Now, false> {
   Accumulator& sums;
 
   __device__ __forceinline__ explicit Waiting(Accumulator& accumulator) : sums(accumulator) {}

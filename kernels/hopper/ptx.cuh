@@ -86,6 +86,17 @@ __device__ __forceinline__ float2 read_pair_of(int block, Address at) {
   return value;
 }
 
+// --- the whole GPU: memory that other blocks write to meanwhile, eight bytes at a time ---
+
+__device__ __forceinline__ void tell_gpu(std::uint64_t* to, std::uint64_t value) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+__device__ __forceinline__ std::uint64_t ask_gpu(const std::uint64_t* from) {
+  std::uint64_t value;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+  return value;
+}
+
 // --- the copy engine: boxes of a matrix, to and from shared memory ---
 
 __device__ __forceinline__ void fetch_box(const CUtensorMap& map, Address to, Address barrier, int column, int row) {

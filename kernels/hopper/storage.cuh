@@ -65,10 +65,8 @@ struct ColumnFacts<2> {
   float most_doubt, least_strong, most_short;
 };
 
-// The mean of some rows of a column, and the sum of the squared distances from it.
-using Moment = float2;
-
-// What each warp has found out about a part's columns, of two parts at a time.
+// What each warp has found out about a part's columns, of two parts at a time; and whether what all blocks have found out lies
+// with a tile's columns.
 template <bool gathers>
 struct Moments {};
 template <>
@@ -76,11 +74,13 @@ struct Moments<true> {
   static constexpr int columns = 32;
   Moment of_part[2][tile_warps][columns];
   std::uint64_t full[2], empty[2];
+  std::uint64_t agreed[2];
 };
 
 template <class Precision, int vectors, Manner manner>
 struct Storage {
   static constexpr bool in_turns = manner == Manner::in_turns;
+  static constexpr bool gathers = manner == Manner::gathering || manner == Manner::agreeing;
   static constexpr int rows = in_turns ? warpgroup_rows : tile_rows;  // of a step
   using Step = Stage<Precision::pieces, rows>;
   // Of a warp. Where the tail is not hidden, waiting for the copy engine to have read one is not either.
@@ -89,7 +89,7 @@ struct Storage {
   static constexpr int others =
       static_cast<int>(sizeof(Outgoing)) * outgoing * tile_warps +
       2 * static_cast<int>(sizeof(ColumnVectors<vectors>) + sizeof(ColumnFacts<Precision::pieces>)) +
-      static_cast<int>(sizeof(Moments<manner == Manner::gathering>)) + 1024;
+      static_cast<int>(sizeof(Moments<gathers>)) + 1024;
   static constexpr int stages = (shared_limit - others) / static_cast<int>(sizeof(Step));
 
   Step stage[stages];
@@ -99,7 +99,7 @@ struct Storage {
   std::uint64_t stage_full[stages], stage_empty[stages];
   std::uint64_t columns_full[2], columns_empty[2];
   std::uint64_t turn[consumers];
-  Moments<manner == Manner::gathering> moments;
+  Moments<gathers> moments;
 };
 
 // The tiles of a block, in an order in which blocks that run at the same time read the same rows and columns.
@@ -118,6 +118,20 @@ struct Tiles {
     const int within = at % in_band;
     row = ((first + within % rows) * cluster_blocks + rank) * tile_rows;
     column = within / rows * tile_columns;
+  }
+};
+
+// The same where all tiles of a column are there at the same time: a block has the same rows of one column after another. Blocks with
+// the same blockIdx.y have the same column.
+struct TilesOfRows {
+  const TileProblem& problem;
+  int at = static_cast<int>(blockIdx.y);
+
+  __device__ __forceinline__ bool any() const { return at < problem.column_tiles; }
+  __device__ __forceinline__ void next() { at += problem.agreement.columns_of_tiles; }
+  __device__ __forceinline__ void locate(int& row, int& column) const {
+    row = anew(static_cast<int>(blockIdx.x)) * tile_rows;
+    column = at * tile_columns;
   }
 };
 

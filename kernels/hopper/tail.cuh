@@ -12,11 +12,11 @@ namespace tailor::hopper {
 template <class Chain>
 struct Which {
   static constexpr int bias = 0;
-  static constexpr int vector = 1;                                // and those behind it
-  static constexpr int norm_weight = vector + vectors_of<Chain>;  // of a batch norm: over the deviation
-  static constexpr int norm_bias = norm_weight + 1;
-  static constexpr int mean = norm_bias + 1;  // of a batch norm
-  static constexpr int count = has_batch_norm<Chain> ? mean + 1 : has_group_norm<Chain> ? mean : norm_weight;
+  static constexpr int vector = 1;  // and those behind it
+  static constexpr int norm_bias = vector + vectors_of<Chain>;
+  static constexpr int norm_weight = norm_bias + 1;  // of a batch norm: over the deviation
+  static constexpr int mean = norm_weight + 1;       // of a batch norm
+  static constexpr int count = has_batch_norm<Chain> ? mean + 1 : has_group_norm<Chain> ? mean : norm_bias;
 };
 
 // One column's value of a vector, `otherwise` where there is none.
@@ -31,22 +31,22 @@ __device__ __forceinline__ float column_vector(const Problem& problem, int which
   const Tail& tail = problem.tail;
   using Is = Which<Chain>;
   if (which == Is::bias) return column_of<T>({problem.bias, true}, column, -0.0f);
-  if (which < Is::norm_weight) return column_of<T>(tail.vectors[which - Is::vector], column, 0);
+  if (which < Is::norm_bias) return column_of<T>(tail.vectors[which - Is::vector], column, 0);
   if (which == Is::norm_bias) return column_of<T>({tail.norm.bias, true}, column, 0);
   if (which == Is::mean) return column_of<T>({tail.norm.mean, true}, column, 0);
   const float weight = column_of<T>({tail.norm.weight, true}, column, 1);
-  if (!has_batch_norm<Chain>) return weight;
+  if (!has_batch_norm<Chain> || tail.norm.batch_statistics) return weight;
   return cuda::scale_of(column_of<T>({tail.norm.var, true}, column, 1), static_cast<float>(tail.norm.eps), weight);
 }
 
-// A warp brings what belongs to a tile's columns.
-template <class Chain, class T, int width>
+// A warp brings what belongs to a tile's columns; with `up_to` less than there is, only that.
+template <class Chain, class T, int up_to = Which<Chain>::count, int width>
 __device__ __forceinline__ void bring_columns(const Problem& problem, int first, int lane,
                                               ColumnVectors<Which<Chain>::count, width>& to) {
   for (int pair = lane; pair < width / 2; pair += 32) {
     const int column = first + 2 * pair;
 #pragma unroll
-    for (int which = 0; which < Which<Chain>::count; ++which) {
+    for (int which = 0; which < up_to; ++which) {
       float2 value{0, 0};
       if (column < problem.tail.columns) value.x = column_vector<Chain, T>(problem, which, column);
       if (column + 1 < problem.tail.columns) value.y = column_vector<Chain, T>(problem, which, column + 1);

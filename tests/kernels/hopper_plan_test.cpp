@@ -121,6 +121,41 @@ TEST(HopperPlan, BatchStatistics) {
   EXPECT_EQ(reason(shape), few);
 }
 
+TEST(HopperPlan, BlocksAgreeOnBatchStatistics) {
+  const auto agrees = [](Shape shape, Wanted wanted = Wanted::where_faster) -> std::string {
+    shape.batch_statistics = true;
+    shape.processors = 2 * shape.clusters;
+    const char* why = refuses_to_agree(shape, wanted);
+    return why != nullptr ? why : "";
+  };
+  Shape shape{1024, 8192, 8192};
+  shape.clusters = 66;
+  EXPECT_EQ(agrees(shape), "");
+  const AgreementPlan plan = plan_agreement(shape);
+  EXPECT_EQ(plan.row_tiles, 4);
+  EXPECT_EQ(plan.columns, 16);
+  EXPECT_EQ(plan.rounds, 2);
+  EXPECT_EQ(plan.share_bits, 4) << "of 128 columns 16 for each of 8 blocks";
+  EXPECT_EQ(agrees(shape, Wanted::always), "");
+  EXPECT_EQ(agrees(shape, Wanted::gather), "TAILOR_HOPPER=gather");
+  EXPECT_EQ(agrees(shape, Wanted::never), "TAILOR_HOPPER=never");
+  shape.element_bytes = 4;
+  EXPECT_EQ(agrees(shape, Wanted::always), "a tail with batch statistics comes after the whole linear");
+  const char* const rows = "its rows are more than are there at the same time";
+  for (const std::int64_t fit : {2, 255, 256, 257, 16384, 16896}) {
+    EXPECT_EQ(agrees({.rows = fit, .columns = 4096, .inner = 4096, .clusters = 66}, Wanted::always), "") << fit;
+    const AgreementPlan of = plan_agreement({.rows = fit, .columns = 4096, .inner = 4096, .clusters = 66});
+    EXPECT_LE(of.row_tiles * of.columns, 66) << fit;
+    EXPECT_GE(2 * of.row_tiles << of.share_bits, 128) << fit;
+    EXPECT_GE(of.columns * of.rounds, 16) << fit;
+  }
+  EXPECT_EQ(agrees({.rows = 16897, .columns = 4096, .inner = 4096, .clusters = 66}, Wanted::always), rows);
+  EXPECT_EQ(agrees({.rows = 2, .columns = 64, .inner = 64}, Wanted::always), rows) << "the driver did not say";
+  EXPECT_EQ(agrees({.rows = 8192, .columns = 4096, .inner = 1024, .clusters = 66}),
+            "to gather its statistics, and then to compute the tail, is faster")
+      << "193 µs measured, 165 apart";
+}
+
 TEST(HopperPlan, HalvesTakeWhatTheCudaCoresAreSlowAt) {
   EXPECT_EQ(halves_reason({1024, 8192, 8192}), "");
   EXPECT_EQ(halves_reason({16384, 4096, 4096}), "");

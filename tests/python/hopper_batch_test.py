@@ -1,11 +1,12 @@
-"""Batch statistics that Hopper's kernel gathers beside the products. Each call must run it; float64 is the referee, eager's own error
-the measure, of the result, of the running statistics and of the gradients."""
+"""Batch statistics in Hopper's kernels. Where nobody wants gradients and elements have 16 bits, the whole chain is one kernel, whose
+blocks agree on them; elsewhere it gathers them beside the products (hopper_gather_test.py makes it do so everywhere). Each call must
+run it; float64 is the referee, eager's own error the measure, of the result, of the running statistics and of the gradients."""
 import itertools
 import os
 import random
 import unittest
 
-os.environ["TAILOR_HOPPER"] = "always"  # also where it is slower
+os.environ.setdefault("TAILOR_HOPPER", "always")  # also where it is slower
 
 import torch
 
@@ -25,14 +26,26 @@ COLUMNS = [8, 16, 56, 64, 72, 136, 248, 256, 264, 504, 512, 520, 1088, 4352]
 INNER = [8, 16, 56, 64, 72, 128, 200, 264, 520, 1000, 2048]
 
 
+GATHERS = os.environ["TAILOR_HOPPER"] == "gather"
+
+
+def path_of(dtype):
+    """Of a call without gradients."""
+    return "hopper_gather" if GATHERS or dtype == torch.float32 else "hopper"
+
+
 def sized(op, rows, columns, inner, dtype, **changes):
     return hopper_test.sized(op, rows, columns, inner, dtype=dtype, **{"training": True, "width": columns, **changes})
 
 
 @unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
 class HopperBatchTest(hopper_test.OnHopper, Gradients):
-    device, path = "cuda", "hopper_gather"
+    device = "cuda"
     roundings = {torch.float32: 256}  # a norm of a few rows makes more of what the tensor cores cut off
+
+    def forward(self, op, arguments, what):
+        self.path = path_of(arguments["input"].dtype)
+        super().forward(op, arguments, what)
 
     def each(self):
         return itertools.product(BATCH, DTYPES)
@@ -65,12 +78,12 @@ class HopperBatchTest(hopper_test.OnHopper, Gradients):
                 arguments[name] = torch.randint(-1, 2, arguments[name].shape, device="cuda").to(dtype)
             whole, apart = copied(arguments), copied(arguments)
             with torch.no_grad():
-                out = self.assert_calls(op.stem, lambda: op(whole), f"{op} {dtype}", "hopper_gather")
+                out = self.assert_calls(op.stem, lambda: op(whole), f"{op} {dtype}", path_of(dtype))
             apart["weight"] = apart["weight"].t().contiguous().t()  # which this kernel does not read
-            gathered = calls_of(op.stem, "hopper_gather")
+            whole_calls = calls_of(op.stem, path_of(dtype))
             with torch.no_grad():
                 tail = self.assert_calls(op.stem, lambda: op(apart), f"{op} {dtype}", "cuda")
-            self.assertEqual(calls_of(op.stem, "hopper_gather"), gathered)
+            self.assertEqual(calls_of(op.stem, path_of(dtype)), whole_calls)
             of_float = (1e-5, 1e-5)
             self.assert_same(out, tail, f"{op} {dtype} {rows} rows", (1e-2, 8e-3) if dtype != torch.float32 else of_float)
             for name in ("running_mean", "running_var"):
@@ -84,7 +97,7 @@ class HopperBatchTest(hopper_test.OnHopper, Gradients):
             arguments = sized(op, rows, 320, 64, dtype, momentum=1.0)
             arguments["input"] = arguments["input"][:1].repeat(rows, 1)
             with torch.no_grad():
-                out = self.assert_calls(op.stem, lambda: op(arguments), f"{dtype}", "hopper_gather")
+                out = self.assert_calls(op.stem, lambda: op(arguments), f"{dtype}", path_of(dtype))
             self.assert_bitwise(out, arguments["norm_bias"].expand(rows, -1), f"{rows} equal rows of {dtype}")
             self.assertEqual(arguments["running_var"].abs().max().item(), 0)
 
@@ -112,7 +125,7 @@ class HopperBatchTest(hopper_test.OnHopper, Gradients):
                 mine, theirs = copied(arguments), copied(arguments)
                 what = f"{op} {dtype} {value} in row {row}"
                 with torch.no_grad():
-                    out = self.assert_calls(op.stem, lambda: op(mine), what, "hopper_gather")
+                    out = self.assert_calls(op.stem, lambda: op(mine), what, path_of(dtype))
                     expected = op.eager(theirs)
                 for kind in (torch.isnan, torch.isposinf, torch.isneginf):
                     for name, a, b in (("result", out, expected), *((n, mine[n], theirs[n]) for n in ("running_mean", "running_var"))):
@@ -131,7 +144,7 @@ class HopperBatchTest(hopper_test.OnHopper, Gradients):
                 wide = {name: torch.full((columns + 32,), 7.0, device="cuda", dtype=dtype) for name in ("running_mean", "running_var")}
                 for name, values in wide.items():
                     values[16:-16] = arguments[name]
-                self.assert_calls(op.stem, lambda: op({**arguments, **{name: values[16:-16] for name, values in wide.items()}}), path="hopper_gather")
+                self.assert_calls(op.stem, lambda: op({**arguments, **{name: values[16:-16] for name, values in wide.items()}}), path=path_of(dtype))
                 for values in wide.values():
                     self.assertTrue(bool((values[:16] == 7).all() and (values[-16:] == 7).all()))
 
@@ -164,6 +177,7 @@ class HopperBatchTest(hopper_test.OnHopper, Gradients):
                         self.assert_bitwise(arguments[name], beside[name], f"{op} {dtype}, replay {seed}: {name}")
 
     def test_streams(self):
+        self.path = path_of(torch.bfloat16)
         for op in BATCH:
             self.same_on_streams(op, sized(op, 1000, 1024, 512, torch.bfloat16, momentum=0.0))
 
@@ -180,7 +194,7 @@ class HopperBatchTest(hopper_test.OnHopper, Gradients):
 
 @unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
 class HopperBatchContractTest(contract_test.ContractTest):
-    device, path, dtypes, training = "cuda", "hopper_gather", (torch.bfloat16, torch.float16), (True,)
+    device, path, dtypes, training = "cuda", path_of(torch.bfloat16), (torch.bfloat16, torch.float16), (True,)
 
     def contract(self, op, dtype, training):
         if training:

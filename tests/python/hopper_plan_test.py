@@ -35,7 +35,11 @@ class HopperPlanTest(unittest.TestCase):
         self.assertGreater(time("--processors", 60), 2 * time())
 
     def test_batch_statistics(self):
-        self.assertEqual(self.verdicts(1024, 8192, 8192, "--batch-statistics"), {"hopper_gather": "takes it"})
+        self.assertEqual(self.verdicts(1024, 8192, 8192, "--batch-statistics"), {"hopper": "takes it", "hopper_gather": "another has it already"})
+        self.assertEqual(self.verdicts(32768, 4096, 4096, "--batch-statistics"),
+                         {"hopper": "its rows are more than are there at the same time", "hopper_gather": "takes it"})
+        self.assertEqual(self.verdicts(1024, 8192, 8192, "--dtype", "tf32", "--batch-statistics"),
+                         {"hopper": "a tail with batch statistics comes after the whole linear", "hopper_gather": "takes it"})
         found = self.verdicts(1024, 8192, 8192, "--dtype", "float32", "--batch-statistics")
         self.assertEqual(found, {f"linear/{path}": says for path, says in self.verdicts(1024, 8192, 8192, "--dtype", "float32").items()})
         self.assertEqual(found["linear/fp16x3"], "takes it")

@@ -163,10 +163,11 @@ bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.storage().is_alias_of(b.storage()) || (a_begin < b_end && b_begin < a_end);
 }
 
-// A copy of a tensor made in inference mode is one too: eager refuses to save it for a backward.
+// Made in inference mode where the tensor was, and else outside of it: eager refuses to save the one for a backward, and
+// to transpose some others, a sparse weight among them, while the mode is on.
 at::Tensor copy_of(const at::Tensor& value) {
   std::optional<c10::InferenceMode> mode;
-  if (value.is_inference()) mode.emplace();
+  if (value.is_inference() != c10::InferenceMode::is_enabled()) mode.emplace(value.is_inference());
   return value.clone();
 }
 

@@ -39,13 +39,24 @@ std::string transpose_of(const Node* node) {
   return has_dimensions(node, 0, 1) ? "transpose" : has_dimensions(node, -1, -2) ? "mT" : "";
 }
 
-// The weight of `transposed`, where that is a transposed matrix; a constant that may be one stands for its weight.
-Value* weight_of(Value* transposed, Node*& transpose, Transpose allowed = Transpose::in_graph) {
-  Node* node = seen(transposed)->node();
-  if (allowed == Transpose::or_constant && node->kind() == c10::prim::Constant) return seen(transposed);
-  if (transpose_of(node).empty()) return nullptr;
-  transpose = node;
-  return seen(node->input(0));
+bool is_matrix(const Node* constant) {
+  const auto value = torch::jit::toIValue(constant->output());
+  if (!value || !value->isTensor() || !value->toTensor().defined()) return false;
+  const at::Tensor& tensor = value->toTensor();
+  return tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_nested() && tensor.dim() == 2;
+}
+
+// Takes the right side of a matrix product, where that makes it a linear.
+bool take_right(Value* right, Linear& linear, Right allowed = Right::transpose_or_matrix) {
+  Node* node = seen(right)->node();
+  if (node->kind() == c10::prim::Constant) {
+    linear.turned = allowed == Right::transpose_or_constant || is_matrix(node);
+    if (linear.turned) linear.weight = seen(right);
+  } else if (!transpose_of(node).empty()) {
+    linear.transpose = node;
+    linear.weight = seen(node->input(0));
+  }
+  return linear.weight != nullptr;
 }
 
 // Whether the node is plain a + b, a * b or a / b: no alpha, no rounding mode.
@@ -252,9 +263,10 @@ class Matcher {
       if (is_in_place(part.node) && part.done > 0) say("", part.done);
     const bool bias_in_place = match_.linear.nodes.size() > 1 && is_in_place(match_.linear.nodes.back());
     if (linear == "linear" && words_.empty()) return;
-    const Node* transpose = match_.linear.transpose;
-    const std::string how = transpose ? ":" + transpose_of(transpose) : "";
-    match_.spelling = linear + (bias_in_place ? "_" : "") + how + words_;
+    match_.spelling = linear + (bias_in_place ? "_" : "");
+    if (match_.linear.transpose) match_.spelling += ":" + transpose_of(match_.linear.transpose);
+    if (match_.linear.turned) match_.spelling += std::string(":") + turn;
+    match_.spelling += words_;
   }
 
   bool is_part(const Node* node) const {
@@ -316,21 +328,19 @@ class Matcher {
 
 }  // namespace
 
-std::vector<Linear> linears_at(Node* node, Transpose allowed) {
+std::vector<Linear> linears_at(Node* node, Right allowed) {
   const auto inputs = node->inputs();
   std::vector<Linear> found;
   if (is_aten(node, "linear") && inputs.size() == 3) {
     const bool has_bias = !inputs[2]->type()->isSubtypeOf(*c10::NoneType::get());
-    found.push_back({{node}, inputs[0], inputs[1], has_bias ? inputs[2] : nullptr, nullptr});
+    found.push_back({{node}, inputs[0], inputs[1], has_bias ? inputs[2] : nullptr});
   } else if (is_aten(node, "addmm") && !is_in_place(node) && inputs.size() == 5 && is_constant_one(inputs[3]) &&
              is_constant_one(inputs[4])) {
-    Linear linear{{node}, inputs[1], nullptr, inputs[0], nullptr};
-    linear.weight = weight_of(inputs[2], linear.transpose, allowed);
-    if (linear.weight) found.push_back(linear);
+    Linear linear{{node}, inputs[1], nullptr, inputs[0]};
+    if (take_right(inputs[2], linear, allowed)) found.push_back(linear);
   } else if ((is_aten(node, "matmul") || is_aten(node, "mm")) && inputs.size() == 2) {
-    Linear linear{{node}, inputs[0], nullptr, nullptr, nullptr};
-    linear.weight = weight_of(inputs[1], linear.transpose, allowed);
-    if (!linear.weight) return found;
+    Linear linear{{node}, inputs[0], nullptr, nullptr};
+    if (!take_right(inputs[1], linear, allowed)) return found;
     for (Node* sum : readers(node->output())) {
       if (sum->owningBlock() != node->owningBlock() || !is_plain_arithmetic(sum, Kind::add)) continue;
       const bool left = seen(sum->input(0)) == node->output();
@@ -347,8 +357,8 @@ std::vector<Linear> linears_at(Node* node, Transpose allowed) {
 }
 
 bool is_scaled_linear(Node* node) {
-  Node* transpose = nullptr;
-  return is_aten(node, "addmm") && node->inputs().size() == 5 && weight_of(node->input(2), transpose) != nullptr &&
+  Linear linear;
+  return is_aten(node, "addmm") && node->inputs().size() == 5 && take_right(node->input(2), linear) &&
          !(is_constant_one(node->input(3)) && is_constant_one(node->input(4)));
 }
 

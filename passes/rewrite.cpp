@@ -24,6 +24,10 @@ Value* insert_list(Graph& graph, const c10::TypePtr& element, c10::ArrayRef<Valu
   return node->output();
 }
 
+Value* insert_turn(Graph& graph, Value* matrix, const Node* like) {
+  return insert(graph, Symbol::aten(turn), {matrix}, 1, like)->output()->setType(c10::TensorType::get());
+}
+
 // A norm whose training is a constant false takes the overload without training and momentum, which writes nothing.
 bool take_inference_overload(Node* op) {
   const auto& schema = op->schema();
@@ -60,6 +64,10 @@ class Rewriter {
   }
 
   void run() {
+    if (match_.linear.turned) {
+      const WithInsertPoint here(match_.linear.nodes[0]);
+      arguments_[0][1] = insert_turn(graph_, arguments_[0][1], match_.linear.nodes[0]);
+    }
     for (const Gap& gap : proof_.gaps) fill(gap);
     Value* result = put_op();
     Value* old = match_.last()->output();
@@ -178,6 +186,10 @@ class Rewriter {
     for (std::size_t step = 0; step < arguments_.size(); ++step)
       for (std::size_t a = 0; a < arguments_[step].size(); ++a)
         if (Value* argument = match_.arguments[step][a]) clones[current(seen(argument))] = arguments_[step][a];
+    if (match_.linear.turned) {  // back again, as it was held
+      const WithInsertPoint inside(as_written);
+      clones[match_.linear.weight] = insert_turn(graph_, linear[1], match_.linear.nodes[0]);
+    }
     const auto clone = [&](Node* node) {
       Node* copy = as_written->appendNode(graph_.createClone(node, [&](Value* value) {
         const auto found = clones.find(seen(value));
@@ -272,9 +284,17 @@ Specimen take_specimen(const Match& match) {
   std::unordered_map<Value*, Value*> in_after;
   std::vector<std::vector<Value*>> arguments = match.arguments;
 
+  if (match.linear.turned) {  // both have the op's weight as their input
+    Value*& matrix = arguments[0][1];
+    const auto constant = torch::jit::toIValue(matrix);
+    Value* weight = before.addInput()->setType(c10::TensorType::get());
+    in_before[matrix] = insert_turn(before, weight, match.linear.nodes[0]);
+    matrix = after.addInput()->setType(c10::TensorType::get());
+    specimen.inputs.push_back({"weight", "", c10::IValue(constant->toTensor().t())});
+  }
   for (std::size_t step = 0; step < arguments.size(); ++step) {
     for (Value*& argument : arguments[step]) {
-      if (!argument) continue;
+      if (!argument || argument->owningGraph() == &after) continue;
       Value* value = seen(argument);
       if (!in_after.contains(value)) {
         const auto constant = torch::jit::toIValue(value);

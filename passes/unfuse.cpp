@@ -163,6 +163,23 @@ void undo_checks(const std::vector<Part>& parts, const std::vector<Node*>& check
   }
 }
 
+// A constant that the pass turned to make a weight of it, and turned back for the author's spelling, is itself again.
+void turn_back(Block* top) {
+  std::vector<Node*> turns;
+  for_each_block(top, [&](Block* block) {
+    for (Node* node : block->nodes())
+      if (is_aten(node, turn)) turns.push_back(node);
+  });
+  const auto is_turned_constant = [](Node* node) {
+    return is_aten(node, turn) && node->input()->node()->kind() == c10::prim::Constant;
+  };
+  for (Node* node : turns)
+    if (Node* before = node->input()->node(); is_turned_constant(before))
+      node->output()->replaceAllUsesWith(before->input());
+  for (auto node = turns.rbegin(); node != turns.rend(); ++node)
+    if (!(*node)->hasUses()) (*node)->destroy();
+}
+
 void move_before(Node* place, Block* from) {
   const std::vector<Node*> nodes(from->nodes().begin(), from->nodes().end());
   for (Node* node : nodes) node->moveBefore(place);
@@ -174,7 +191,7 @@ std::vector<Part> take_spelling(Node* choice, const Chain& chain) {
   Block* spelled = choice->blocks()[1];
   Value* result = spelled->outputs()[0];
   for (Node* node : spelled->nodes())
-    for (const Linear& linear : linears_at(node, Transpose::or_constant)) {
+    for (const Linear& linear : linears_at(node, Right::transpose_or_constant)) {
       auto found = match(chain, linear);
       auto* whole = std::get_if<Match>(&found);
       if (!whole || whole->last()->output() != result) continue;
@@ -262,6 +279,7 @@ bool unfuse_graph(const std::shared_ptr<Graph>& graph, std::vector<Site>& sites,
   make_orders_constant(graph->block());
   drop_unwritten(graph->block());  // read again where the author read it
   Unfuser(*graph, sites, method, unknown).run(graph->block());
+  turn_back(graph->block());
   for_each_block(graph->block(), [&](Block* block) {
     for (Node* node : block->nodes())
       if (const auto forked = forked_graph(node)) unfuse_graph(forked, sites, method, unknown);

@@ -113,7 +113,8 @@ std::optional<std::string> difference(const Triple& value, const Tolerance& tole
         fused, eager);
     const double allowed = tolerance.times * std::sqrt(epsilon(dtype)) * magnitude;
     if (fused_error <= allowed) return std::nullopt;
-    return name + " differs from eager's by " + number(fused_error) + ", " + number(allowed) + " is allowed";
+    return name + " differs from eager's by " + number(fused_error) + ", " + number(allowed) +
+           " is allowed where float64 is no referee";
   }
 
   in_pieces(

@@ -15,8 +15,10 @@
 #include "pass_generate.h"
 #include "pass_minimise.h"
 #include "pass_report.h"
+#include "pass_spell.h"
 #include "pass_workers.h"
 #include "program.h"
+#include "tailor/tailor.h"
 
 namespace tailor::fuzz {
 namespace {
@@ -67,6 +69,15 @@ void warm_up() {
     judge(model, {}, ignored);
     ++done;
   }
+}
+
+// A rule that is never planted is never looked at, and no table would say so.
+bool every_rule_is_planted() {
+  if (planted_rules() == tailor::rules()) return true;
+  std::cerr << "fuzz_pass: the rules in pass_spell.cpp are not those of the library, which are";
+  for (const std::string& rule : tailor::rules()) std::cerr << " " << rule;
+  std::cerr << std::endl;
+  return false;
 }
 
 void explain(const Options& options, const Failure& failure) {
@@ -121,6 +132,7 @@ int main(int argc, char** argv) {
   using namespace tailor::fuzz;
   ::setenv("CUDA_VISIBLE_DEVICES", "", 1);  // a backward asks for GPUs, and a process that has some must not fork
   const Options options = options_of(argc, argv);
+  if (!every_rule_is_planted()) return 1;
   warm_up();
   return options.model >= 0 ? run_one(options) : run(options);
 }

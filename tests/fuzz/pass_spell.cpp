@@ -21,6 +21,13 @@ const std::vector<Rule>& rules() {
 
 }  // namespace
 
+std::vector<std::string> planted_rules() {
+  std::vector<std::string> names;
+  for (const Rule& rule : rules()) names.emplace_back(rule.name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 void disturb(Chain& chain, Fate fate, const std::string& what) {
   chain.fate = std::max(chain.fate, fate);
   chain.disturbed.push_back(what);

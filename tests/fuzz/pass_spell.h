@@ -31,6 +31,9 @@ struct Planted {
   std::string input, result;
 };
 
+// The rules whose chains are planted, sorted.
+std::vector<std::string> planted_rules();
+
 // A chain over `input`, a variable with `in` features. Notes it in the model.
 Planted spell(Scope& scope, const std::string& input, std::int64_t in, const std::string& other_input,
               std::int64_t other_in, bool twisted);

@@ -58,6 +58,13 @@ class CommandTest(Command):
         self.done("fuse", self.target, "-o", self.target)
         torch.testing.assert_close(*outputs(self.source, self.target), atol=1e-4, rtol=1e-4)
 
+    def test_a_frozen_product(self):
+        """Its site is verified with the transpose of the constant as its weight."""
+        net = models.build("return self.bn((x @ self.gemm.weight.t() + self.gemm.bias) * self.scale)").eval()
+        torch.jit.freeze(torch.jit.script(net)).save(str(self.source))
+        self.assertIn("1 site checked", self.done("fuse", self.source, "-o", self.target, f"--expect={BATCH_NORM}=1", INPUT))
+        torch.testing.assert_close(*outputs(self.source, self.target), atol=1e-4, rtol=1e-4)
+
     def test_in_place(self):
         self.done("fuse", self.source, "-o", self.source)
         self.assertIn("needs Tailor to be loaded", self.done("inspect", self.source))

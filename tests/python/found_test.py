@@ -3,7 +3,7 @@ import copy
 
 import torch
 
-from checks import main
+from checks import Outcome, auto, main
 from models import build
 from scripted import Following, is_fused, random_inputs
 
@@ -95,6 +95,28 @@ class FoundByFuzzingTest(Following):
             with self.assertRaisesRegex(RuntimeError, "Inference tensors cannot be saved for backward"):
                 fused(x)
             self.assertEqual(fused.bn.num_batches_tracked.item(), 0)
+
+    def test_weight_of_another_layout_in_inference_mode(self):
+        """The linear cannot transpose it there. Whether it shares memory with the counter a guard cannot see, and copies it."""
+        def fused_or_not(body, fuse, layout):
+            with auto(fuse):
+                model = torch.jit.script(build(body))
+            self.assertEqual(is_fused(model), fuse)
+            weight = torch.linspace(-1, 1, 12 * 5).reshape(12, 5)
+            model.gemm.weight = torch.nn.Parameter(layout(weight), requires_grad=False)
+            return model
+
+        def call(model):
+            with torch.inference_mode():
+                return model(torch.ones(7, 5))
+
+        for body in ("return F.silu((self.bn(self.gemm(x)) + self.one) / self.divisor)", "return self.bn((x @ self.gemm.weight.t()) * self.scale)"):
+            for layout in (torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr, torch.Tensor.to_mkldnn):
+                fused, plain = fused_or_not(body, True, layout), fused_or_not(body, False, layout)
+                actual, expected = Outcome(lambda: call(fused)), Outcome(lambda: call(plain))
+                self.assertIsNotNone(expected.error, f"{body} with {layout.__name__} shows nothing")
+                self.assertEqual((actual.error, actual.text), (expected.error, expected.text), f"{body} with {layout.__name__}")
+                self.assertEqual(fused.bn.num_batches_tracked, plain.bn.num_batches_tracked)
 
     def test_swish_in_place_where_only_the_norm_learns(self):
         """Its backward needs the sigmoid that was overwritten: the fused op must not give what eager refuses."""

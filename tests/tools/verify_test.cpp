@@ -313,6 +313,18 @@ TEST(VerifyModel, SeesOutputsBuffersAndGradients) {
   }
 }
 
+// A model that names a dtype does not run in float64. What is nothing but rounding may be right, and nobody can tell.
+TEST(VerifyModel, SaysThatThereIsNoReferee) {
+  const auto named = [](const std::string& scale) {
+    return "def forward(self, x):\n    y = torch.linear(x.to(6), self.weight)\n    return y * " + scale +
+           "\n";  // float32
+  };
+  EXPECT_TRUE(compare_models(named("2"), named("2.001")).ok);  // half of the digits
+  const auto verdict = compare_models(named("2"), named("3"));
+  EXPECT_FALSE(verdict.ok);
+  EXPECT_TRUE(contains(verdict.message, " is allowed where float64 is no referee, in training")) << verdict.message;
+}
+
 TEST(VerifyModel, LooksIntoDictionariesAndTuples) {
   const auto nested = [](const std::string& value) {
     return "def forward(self, x):\n    y = torch.linear(x, self.weight)\n    return {\"a\": (y, [y * " + value +

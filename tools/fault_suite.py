@@ -27,7 +27,7 @@ def has_gpu():
 # Runs or lists the tests of one Python file, and writes what becomes of each as it happens: a crash must not lose it.
 # Tests that one function makes for many parameters are one test here: `Class.test_*`.
 PYTHON_RUNNER = r"""
-import importlib.util, json, os, sys, time, unittest
+import importlib.util, inspect, json, os, sys, time, unittest
 path, out, wanted = sys.argv[1], open(sys.argv[2], "w"), json.loads(sys.argv[3])
 sys.argv = [path]
 sys.path.insert(0, os.path.dirname(path))
@@ -39,7 +39,8 @@ def flat(suite):
     for test in suite:
         yield from flat(test) if isinstance(test, unittest.TestSuite) else [test]
 def code(test):
-    return type(test), getattr(test, test._testMethodName).__func__.__code__
+    method = getattr(test, test._testMethodName).__func__
+    return type(test), inspect.unwrap(method).__code__  # what skips a test is the same code for all
 tests = list(flat(unittest.defaultTestLoader.loadTestsFromModule(module)))
 together = {}
 for test in tests:

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import time
 
 from fault_workshop import Wrong, plural
 
@@ -146,10 +147,12 @@ class Program:
         return result
 
     def run_plain(self, limit):
+        begun = time.monotonic()
         status, end = execute(self.command, self.environment, limit, self.output)
         if status == SKIPPED:
             return Run(skipped={"main"})
-        return Run(passed={"main"}) if status == 0 else Run(failed={"main": end or "failed"})
+        # Of how long it takes without a fault follows when it counts as hung with one.
+        return Run(passed={"main"}, seconds={"main": time.monotonic() - begun}) if status == 0 else Run(failed={"main": end or "failed"})
 
     def run_gtest(self, functions, limit):
         words = [] if set(functions) == set(self.functions) else ["--gtest_filter=" + ":".join(f"{f}:*/{f}/*" for f in sorted(functions))]

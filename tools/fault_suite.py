@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import time
 
 from fault_workshop import Wrong, plural
 
@@ -27,7 +28,7 @@ def has_gpu():
 # Runs or lists the tests of one Python file, and writes what becomes of each as it happens: a crash must not lose it.
 # Tests that one function makes for many parameters are one test here: `Class.test_*`.
 PYTHON_RUNNER = r"""
-import importlib.util, json, os, sys, time, unittest
+import importlib.util, inspect, json, os, sys, time, unittest
 path, out, wanted = sys.argv[1], open(sys.argv[2], "w"), json.loads(sys.argv[3])
 sys.argv = [path]
 sys.path.insert(0, os.path.dirname(path))
@@ -39,7 +40,8 @@ def flat(suite):
     for test in suite:
         yield from flat(test) if isinstance(test, unittest.TestSuite) else [test]
 def code(test):
-    return type(test), getattr(test, test._testMethodName).__func__.__code__
+    method = getattr(test, test._testMethodName).__func__
+    return type(test), inspect.unwrap(method).__code__  # what skips a test is the same code for all
 tests = list(flat(unittest.defaultTestLoader.loadTestsFromModule(module)))
 together = {}
 for test in tests:
@@ -145,10 +147,12 @@ class Program:
         return result
 
     def run_plain(self, limit):
+        begun = time.monotonic()
         status, end = execute(self.command, self.environment, limit, self.output)
         if status == SKIPPED:
             return Run(skipped={"main"})
-        return Run(passed={"main"}) if status == 0 else Run(failed={"main": end or "failed"})
+        # Of how long it takes without a fault follows when it counts as hung with one.
+        return Run(passed={"main"}, seconds={"main": time.monotonic() - begun}) if status == 0 else Run(failed={"main": end or "failed"})
 
     def run_gtest(self, functions, limit):
         words = [] if set(functions) == set(self.functions) else ["--gtest_filter=" + ":".join(f"{f}:*/{f}/*" for f in sorted(functions))]

@@ -143,7 +143,7 @@ KNOWN = [
     Program("fuzz_reader", "The archive reader, guided by coverage", f"--corpus {ROOT}/tests/fuzz/corpus --seconds 3600"),
     Program("fuzz_writer", "Faults while a file is written", "--count 1000"),
     Program("stress_threads", "Threads", "--count 100000 --threads 16"),
-    ThreadsSanitized("sanitize_thread", "Threads, sanitized", "--count 20000 --threads 16"),
+    ThreadsSanitized("sanitize_thread", "Threads, sanitized", "--count 100000 --threads 16"),
     TestsSanitized("sanitize_address", "Tests, sanitized", "--count 2000 --threads 16"),
     Program("stress_memory", "Memory", "--count 1000000 --rounds 10000"),
 ]

@@ -116,7 +116,7 @@ class Judge {
                                     : Door::unfuse;
     ++tally_.numbers[std::string("door ") + to_string(door)];
     Terms terms;
-    terms.gradients = door != Door::executor;
+    terms.gradients = door != Door::executor;  // that door is for inference only
     terms.writes_may_move = is_by_executor(door);
     terms.forks = compiled_.forks();
     terms.from_file = door == Door::file;

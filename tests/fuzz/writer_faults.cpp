@@ -45,9 +45,10 @@ bool fails(const char* call, const void* caller, std::size_t* size = nullptr) {
   const std::uint64_t before = of_kind[call]++;
   const bool counts = every || before < 8 || before % 16 == 0;
   const bool now = counts && counted++ == target;
-  const bool again = fault == Fault::for_good && struck != nullptr && std::strcmp(struck, call) == 0;
+  const char* const from_now_on = fault == Fault::stays ? "unlink" : fault == Fault::for_good ? struck : nullptr;
+  const bool again = struck != nullptr && from_now_on != nullptr && std::strcmp(from_now_on, call) == 0;
   if (!now && !again) return false;
-  struck = call;
+  if (now) struck = call;
   switch (fault) {
     case Fault::part:
       if (size != nullptr && *size > 1) *size /= 2;
@@ -150,6 +151,14 @@ int unlink(const char* path) noexcept {
 int stat(const char* path, struct stat* status) noexcept {
   static auto* const real = next<int(const char*, struct stat*)>("stat");
   return fails("stat", TAILOR_CALLER) ? -1 : real(path, status);
+}
+int statx(int folder, const char* path, int flags, unsigned mask, struct statx* status) noexcept {
+  static auto* const real = next<int(int, const char*, int, unsigned, struct statx*)>("statx");
+  return fails("statx", TAILOR_CALLER) ? -1 : real(folder, path, flags, mask, status);
+}
+ssize_t readlink(const char* path, char* into, size_t size) noexcept {
+  static auto* const real = next<ssize_t(const char*, char*, size_t)>("readlink");
+  return fails("readlink", TAILOR_CALLER) ? -1 : real(path, into, size);
 }
 int fstat(int descriptor, struct stat* status) noexcept {
   static auto* const real = next<int(int, struct stat*)>("fstat");

@@ -9,6 +9,7 @@ enum class Fault {
   none,
   error,      // the call fails with an errno
   for_good,   // and so do all of its kind from then on, as on a disk that is full
+  stays,      // and from then on nothing can be removed
   part,       // read and write do half of what they are asked to; others work
   interrupt,  // EINTR, where a call may say that
   kill,       // the process ends before the call, as if by kill -9

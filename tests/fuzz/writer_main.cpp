@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -68,14 +69,18 @@ class Bench {
     }
   }
 
+  std::size_t temporary_files() const {
+    const auto names = folder_.names();
+    return static_cast<std::size_t>(std::ranges::count_if(names, is_temporary));
+  }
+
   // What is wrong with what is there: nothing, where each output is old or new. Counts the new ones.
   std::string look(bool temporary_allowed, std::size_t& fresh) const {
     fresh = 0;
     for (const std::string& name : folder_.names()) {
       if (name == "model.pt") continue;
       if (!new_.contains(name)) {
-        const bool obvious = name.find(".tailor-tmp-") != std::string::npos;
-        if (!obvious || !temporary_allowed) return "'" + name + "' is left behind";
+        if (!is_temporary(name) || !temporary_allowed) return "'" + name + "' is left behind";
         continue;
       }
       struct stat status {};
@@ -95,6 +100,8 @@ class Bench {
   static constexpr std::size_t all = std::size(outputs);
 
  private:
+  static bool is_temporary(const std::string& name) { return name.find(".tailor-tmp-") != std::string::npos; }
+
   // What the file holds. torch gives each archive that it writes a number of its own.
   Contents without_id(const std::string& name) const {
     const tool::Data data = tool::get(folder_ / name);
@@ -138,9 +145,11 @@ class Trials {
       const std::string what = std::string(name) + " at call " + std::to_string(number) + ", " + struck.call;
       ++record_.counts["failed system calls"];
       ++record_.tables["by call"][struck.call][said.empty() ? "done all the same" : "refused"];
+      if (fault == Fault::stays)
+        record_.counts["temporary files that could not be removed"] +=
+            static_cast<std::int64_t>(bench_.temporary_files());
       std::size_t fresh = 0;
-      // Where the temporary file cannot be removed it stays.
-      std::string wrong = bench_.look(struck.call == "unlink", fresh);
+      std::string wrong = bench_.look(fault == Fault::stays, fresh);
       if (wrong.empty() && said.empty() && fresh != Bench::all) wrong = "it says that it is done, and is not";
       if (wrong.empty() && !said.empty() && fresh == Bench::all &&
           said.find("could not be synced") == std::string::npos)
@@ -235,7 +244,9 @@ int main(int count, char** words) {
   take_every_call(arguments.count() >= 1000);
   Trials trials(record);
   trials.faults("an error of the device", Fault::error, EIO);
+  trials.faults("no permission", Fault::error, EACCES);
   trials.faults("a full disk from there on", Fault::for_good, ENOSPC);
+  trials.faults("an error, after which nothing can be removed", Fault::stays, EIO);
   trials.faults("a part only", Fault::part, 0);
   trials.faults("an interruption", Fault::interrupt, 0);
   trials.kills_at_calls();

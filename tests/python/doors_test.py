@@ -1,7 +1,6 @@
 """Door 1, when a module is scripted or traced, and door 2, when asked: everything a user does with a model afterwards."""
 import copy
 import io
-import itertools
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ import torch
 
 import models
 from checks import auto, calls_of, library, main, sites
-from models import BN, GN, SIG, SPELLINGS, build
+from models import BN, SIG, SPELLINGS, build
 from scripted import Following, is_fused, random_inputs, scripted, text_of
 
 SIX = [next(row for row in SPELLINGS if row.rule == rule) for rule in dict.fromkeys(row.rule for row in SPELLINGS)]
@@ -292,71 +291,6 @@ class DoorTwoTest(Following):
         for wrong in (torch.ones(2), 3, "text", None):
             with self.assertRaisesRegex(Exception, r"(?i)module"):
                 torch.ops.tailor.fuse_(wrong)
-
-    def test_unfuse(self):
-        code = """
-import os, sys, torch
-for name in sorted(os.listdir(sys.argv[1])):
-    m, x = torch.jit.load(os.path.join(sys.argv[1], name, 'model.pt')), torch.load(os.path.join(sys.argv[1], name, 'input.pt'))
-    for _ in range(3):
-        got = m(x)
-    torch.save([got.detach(), *m.state_dict().values()], os.path.join(sys.argv[1], name, 'output.pt'))
-"""
-        with tempfile.TemporaryDirectory() as folder:
-            for row in SIX:
-                for name, model in (("scripted", scripted(row.body)), ("loaded", reloaded(scripted(row.body)))):
-                    json.loads(torch.ops.tailor.unfuse_(model))
-                    self.assertNotIn("tailor::", text_of(model), row.body)
-                    place = os.path.join(folder, f"{row.rule}-{name}")
-                    os.mkdir(place)
-                    model.save(os.path.join(place, "model.pt"))
-                    torch.save(random_inputs(4), os.path.join(place, "input.pt"))
-                    self.follow(model, build(row.body), f"unfused {row.body}", modes=(True, False))
-                    torch.ops.tailor.fuse_(model)
-                    self.assertTrue(is_fused(model, row.rule), f"fused again: {row.body}: {torch.ops.tailor.inspect(model)}")
-                    again, other = reloaded(model), build(row.body)
-                    again.load_state_dict(other.state_dict())
-                    self.follow(again, other, f"fused again: {row.body}", modes=(True, False))
-            python(code, folder)
-            for row in SIX:
-                eager = build(row.body)
-                for _ in range(3):
-                    y = eager(random_inputs(4))
-                for name in ("scripted", "loaded"):
-                    got = torch.load(os.path.join(folder, f"{row.rule}-{name}", "output.pt"))
-                    self.assert_near([got[0]], [y.detach()], f"without the library: {row.body}")
-                    for mine, theirs in zip(got[1:], eager.state_dict().values(), strict=True):
-                        self.assert_same(mine, theirs, f"state without the library: {row.body}", (1e-4, 1e-4) if theirs.is_floating_point() else None)
-
-    def test_unfuse_gives_back_what_was_written(self):
-        """silu rounds once, v * sigmoid(v) twice, and silu alone refuses integers: bit for bit, also from a file."""
-        bodies = ["return self.gn(F.silu(self.gemm(x) + self.scale))", "return self.gn(self.scale + self.silu(self.gemm(x)))",
-                  "return torch.group_norm(F.silu(self.scale + x @ self.w.t()), 3, None, None, 1e-5, True)",
-                  "return self.gn(F.silu(x @ self.w.permute(1, 0) + self.scale))",
-                  "return F.silu((self.bn(self.gemm(x)) + self.one) / self.divisor)",
-                  "return F.silu(self.scale * F.silu(self.gn(self.gemm(x))))",
-                  "x = F.silu(self.gn(self.gemm(x))) * self.scale; return torch.sigmoid(x) * x", *[row.body for row in SIX]]
-        for body, training in itertools.product(bodies, (True, False)):
-            for dtype in (torch.bfloat16, torch.float16):
-                x = random_inputs(1, 64, dtype=dtype)
-                written = scripted(body, on=False).to(dtype).train(training)
-                for through in (lambda m: m, reloaded):
-                    model = scripted(body).to(dtype).train(training)
-                    self.assertTrue(is_fused(model), body)
-                    model = through(model)
-                    torch.ops.tailor.unfuse_(model)
-                    self.assertNotIn("tailor::", str(model.graph), body)
-                    with auto(False), torch.no_grad():
-                        got, wanted = model(x), copy.deepcopy(written)(x)
-                    self.assertTrue(torch.equal(got, wanted), f"{body}, {dtype}, training {training}: {(got != wanted).float().mean()} differ")
-        for whole in ("return self.gn(F.silu(F.linear(x, self.w.long())) + self.scale)",
-                      "a = self.scale.long(); y = F.linear(x, self.w.long()); n = len(y); return torch.group_norm(F.silu(y + a), 3, None, None, 1e-5, True) * n"):
-            model = scripted(whole)
-            self.assertTrue(is_fused(model), whole)
-            for _ in ("fused", "unfused"):
-                with self.assertRaisesRegex(RuntimeError, "silu_cpu.* not implemented for 'Long'"):
-                    model(torch.ones(7, 5, dtype=torch.int64))
-                torch.ops.tailor.unfuse_(model)
 
     def test_a_second_copy_of_the_library(self):
         code = """

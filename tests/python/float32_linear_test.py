@@ -93,13 +93,19 @@ class LinearTest(Referee):
                 out.sum().backward()
 
     def test_backward_once(self):
+        """Each node by itself: in the graph the tail's refuses before the linear's has its turn."""
         op = next(o for o in CHAINS if o.stem == "linear_sigmoid_mul_add")
         arguments = sized(op, 130, 320, 260)
-        arguments["weight"].requires_grad_()
-        out = op(arguments).sum()
-        out.backward()
-        with self.assertRaisesRegex(RuntimeError, "second time"):
-            out.backward()
+        for name in ("input", "weight"):
+            arguments[name].requires_grad_()
+        out = op(arguments)
+        tail, of_out = out.grad_fn, torch.ones_like(out)
+        linear = tail.next_functions[0][0]
+        self.assertEqual(linear.name(), "tailor::linear_backward")
+        out.backward(of_out)
+        for node in (tail, linear):
+            with self.assertRaisesRegex(RuntimeError, "second time", msg=node.name()):
+                node(of_out)
 
     def test_batch_statistics(self):
         for op in (op for op in CHAINS if op.batch_norm and not op.inference):

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <string_view>
 
 #include "../ceiling.h"
@@ -159,10 +160,11 @@ inline Estimate estimate_of_agreement(const Shape& shape) {
   tail.batch_statistics = false;
   const Estimate gathered = estimate(shape);
   const double merging = 6;
+  const std::int64_t rounds = plan_agreement(shape).rounds;
   Estimate estimate;
-  estimate.whole =
-      static_cast<double>(plan_agreement(shape).rounds - 1) * std::max(round, shortest_round) + round + last_agreement;
+  estimate.whole = static_cast<double>(rounds - 1) * std::max(round, shortest_round) + round + last_agreement;
   estimate.apart = std::min(gathered.whole, gathered.apart) + merging + tail_apart(tail);
+  if (rounds == 0) estimate.whole = std::numeric_limits<double>::infinity();
   return estimate;
 }
 

@@ -43,7 +43,7 @@ bool may_be_interrupted(const char* call) {
 bool fails(const char* call, const void* caller, std::size_t* size = nullptr) {
   if (!armed || !is_ours(caller)) return false;
   const std::uint64_t before = of_kind[call]++;
-  const bool counts = every || before < 8 || before % 16 == 0;
+  const bool counts = every || before < 32 || before % 16 == 0;
   const bool now = counts && counted++ == target;
   const char* const from_now_on = fault == Fault::stays ? "unlink" : fault == Fault::for_good ? struck : nullptr;
   const bool again = struck != nullptr && from_now_on != nullptr && std::strcmp(from_now_on, call) == 0;

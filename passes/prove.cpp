@@ -102,11 +102,23 @@ bool is_written(const Node* node, const c10::Argument& argument) {
   return node->kind().is_aten() && is_statistic(argument);
 }
 
-std::vector<Value*> written_values(Node* node) {
-  std::vector<Value*> result;
+// What a node writes to: a tensor, a list, or the tensors of a list, `Tensor(a!)[]`.
+struct Written {
+  Value* value;
+  bool contents;
+};
+
+std::vector<Written> written_by(Node* node) {
+  std::vector<Written> result;
   const auto& arguments = node->schema().arguments();
-  for (std::size_t i = 0; i < arguments.size() && i < node->inputs().size(); ++i)
-    if (is_written(node, arguments[i])) result.push_back(node->input(i));
+  const auto is_write = [](const c10::AliasInfo& alias) { return alias.isWrite(); };
+  for (std::size_t i = 0; i < arguments.size() && i < node->inputs().size(); ++i) {
+    if (!is_written(node, arguments[i])) continue;
+    const auto* alias = arguments[i].alias_info();
+    const bool contents =
+        alias && std::any_of(alias->containedTypes().begin(), alias->containedTypes().end(), is_write);
+    result.push_back({node->input(i), contents});
+  }
   return result;
 }
 
@@ -247,18 +259,22 @@ std::string Surroundings::prove_writer(const Match& match, const Part& part, Nod
   for (int step = 0; step <= part.done; ++step)
     for (Value* argument : match.arguments[static_cast<std::size_t>(step)])
       if (argument && argument->type()->isSubtypeOf(*c10::OptionalType::ofTensor())) read.insert(argument);
-  const std::vector<Value*> all_written = written_values(writer);
-  const auto may_be_read = [&](Value* written) {
-    return std::any_of(read.begin(), read.end(), [&](const Value* r) { return aliases().mayAlias(written, r); });
+  const std::vector<Written> all_written = written_by(writer);
+  const auto may_be_read = [&](const Written& written) {
+    return std::any_of(read.begin(), read.end(), [&](const Value* r) {
+      return written.contents ? aliases().mayContainAlias(written.value, const_cast<Value*>(r))
+                              : aliases().mayAlias(written.value, r);
+    });
   };
+  const auto written_from_outside = [](const Written& written) { return is_from_outside(written.value); };
   // For torch any two tensors from outside may be the same one: that need not be asked, and most graphs ask no more.
-  const bool both_from_outside = std::any_of(all_written.begin(), all_written.end(), is_from_outside) &&
+  const bool both_from_outside = std::any_of(all_written.begin(), all_written.end(), written_from_outside) &&
                                  std::any_of(read.begin(), read.end(), is_from_outside);
   if (!both_from_outside && !aliases().writesToAlias(writer, read) &&
       std::none_of(all_written.begin(), all_written.end(), may_be_read))
     return "";
 
-  for (Value* written : all_written) {
+  for (const auto& [written, contents] : all_written) {
     const std::string path = attribute_path(seen(written));
     for (const Value* operand : read) {
       const Value* value = seen(const_cast<Value*>(operand));

@@ -83,13 +83,21 @@ bool changes_a_mode(const Node* node) {
          name.find("grad_enabled") != std::string_view::npos || name.find("autocast") != std::string_view::npos;
 }
 
-// Whether we cannot see what the node does: a call that was not inlined, Python, a fork, an op of somebody's that does
-// not say what it writes.
+// Whether the node runs what is written elsewhere, and does not say so: who waits runs what was put off until then, or
+// finds done what went on beside; and gradients have hooks.
+bool runs_what_is_elsewhere(const Node* node) {
+  static const std::unordered_set<Symbol> kinds = {c10::prim::PythonOp, c10::prim::awaitable_wait, c10::aten::wait,
+                                                   c10::aten::grad};
+  return kinds.contains(node->kind());
+}
+
+// Whether we cannot see what the node does: a call that was not inlined, Python, a fork, an op that does not say what it
+// writes. Of ATen's that is backward, which adds to gradients in place, and else only what asks for modes.
 bool is_opaque(const Node* node) {
   if (quiet_kinds().contains(node->kind()) || harmless_kinds().contains(node->kind())) return false;
-  if (node->kind() == c10::prim::PythonOp) return true;
+  if (runs_what_is_elsewhere(node)) return true;
   const auto* op = node->maybeOperator();
-  return op == nullptr || (!node->kind().is_aten() && op->aliasAnalysisKind() == c10::AliasAnalysisKind::CONSERVATIVE);
+  return op == nullptr || op->aliasAnalysisKind() == c10::AliasAnalysisKind::CONSERVATIVE;
 }
 
 // aten::batch_norm and its kin write their statistics and do not say so.

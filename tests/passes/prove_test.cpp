@@ -56,6 +56,11 @@ const Disturbance disturbances[] = {
      "`mul_` in net.py:4 writes to `b`, which the chain has read"},
     {"ChangesGradMode", "y = self.linear(x); torch.set_grad_enabled(False)",
      "`set_grad_enabled` in net.py:3 stands inside the chain and changes the mode in which it runs"},
+    {"RunsABackward", "s = self.other.clone().requires_grad_(True); y = self.linear(x); s.sum().backward()",
+     "`backward` in net.py:4 stands inside the chain and may do anything"},
+    {"RunsHooks",
+     "s = self.other.clone().requires_grad_(True); y = self.linear(x); self.count = len(torch.grad([s.sum()], [s]))",
+     "`grad` in net.py:4 stands inside the chain and may do anything"},
     {"OverwritesTheLinear", "y = self.linear(x); y.relu_()", ""},
     {"ReadsTheLinear", "y = self.linear(x); self.other = y.sum()", ""},
 };
@@ -273,6 +278,16 @@ TEST(Forks, ThatWriteToAnOperand) {
   const auto graph = graph_of(module);
   fuse_graph(graph);
   EXPECT_EQ(difference(graph_of(module), graph, module), "");
+}
+
+// What was forked before the chain has written what it writes where it is waited for.
+TEST(Forks, AreWaitedFor) {
+  const Module module = net(
+      "def part(self, x):\n    self.w.mul_(2.0)\n    return x\ndef forward(self, x):\n    f = fork(self.part, x)\n    y = "
+      "self.linear(x)\n    z = torch.wait(f)\n    return self.batch_norm(y * self.scale) + z.sum()");
+  const auto sites = fuse_graph(graph_of(module));
+  ASSERT_EQ(sites.size(), 1u);
+  EXPECT_EQ(sites[0].reason, "`wait` in net.py:7 stands inside the chain and may do anything");
 }
 
 // A batch norm in training mode writes its statistics, which its schema does not say.

@@ -83,6 +83,12 @@ bool changes_a_mode(const Node* node) {
          name.find("grad_enabled") != std::string_view::npos || name.find("autocast") != std::string_view::npos;
 }
 
+// Whether the node gives a tensor other memory: a look at the storages from before it says nothing of what is written
+// afterwards.
+bool moves_a_tensor(const Node* node) {
+  return is_aten(node, "set") || is_aten(node, "set_data") || is_aten(node, "resize") || is_aten(node, "resize_as");
+}
+
 // Whether the node runs what is written elsewhere, and does not say so: who waits runs what was put off until then, or
 // finds done what went on beside; and gradients have hooks.
 bool runs_what_is_elsewhere(const Node* node) {
@@ -198,7 +204,7 @@ void Surroundings::read(Block* block) {
     row.nodes.push_back(node);
     row.noticeable.push_back(row.noticeable.back() + is_noticeable(node));
     const auto note = [&](Node* inner) {
-      if (changes_a_mode(inner) || is_opaque(inner)) row.barriers.push_back({index, inner});
+      if (changes_a_mode(inner) || moves_a_tensor(inner) || is_opaque(inner)) row.barriers.push_back({index, inner});
       if (writes(inner)) row.writers.push_back({index, inner});
       if (inner->kind() == c10::prim::SetAttr) assigned_attributes_.insert(inner->s(c10::attr::name));
     };
@@ -239,7 +245,9 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
     const auto barrier = first_after(row.barriers);
     if (barrier != row.barriers.end() && in_gap(*barrier))
       return describe(barrier->node) + " stands inside the chain and " +
-             (changes_a_mode(barrier->node) ? "changes the mode in which it runs" : "may do anything");
+             (changes_a_mode(barrier->node)   ? "changes the mode in which it runs"
+              : moves_a_tensor(barrier->node) ? "gives a tensor other memory"
+                                              : "may do anything");
 
     const bool noticeable = row.noticeable[end] > row.noticeable[begin];
     const auto first_noticeable = [&] {

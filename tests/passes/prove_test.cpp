@@ -61,6 +61,12 @@ const Disturbance disturbances[] = {
     {"RunsHooks",
      "s = self.other.clone().requires_grad_(True); y = self.linear(x); self.count = len(torch.grad([s.sum()], [s]))",
      "`grad` in net.py:4 stands inside the chain and may do anything"},
+    {"SetsATensor", "y = self.linear(x); self.other.set_(self.b); self.other.add_(1.0)",
+     "`set_` in net.py:3 stands inside the chain and gives a tensor other memory"},
+    {"SetsData", "y = self.linear(x); self.other.set_data(self.b); self.other.add_(1.0)",
+     "`set_data` in net.py:3 stands inside the chain and gives a tensor other memory"},
+    {"Resizes", "y = self.linear(x); self.other.resize_([12])",
+     "`resize_` in net.py:3 stands inside the chain and gives a tensor other memory"},
     {"OverwritesTheLinear", "y = self.linear(x); y.relu_()", ""},
     {"ReadsTheLinear", "y = self.linear(x); self.other = y.sum()", ""},
 };

@@ -97,6 +97,35 @@ class FoundByFuzzingTest(Following):
             for _ in range(3):
                 self.assert_near([fused(x).detach()], [eager(x).detach()], kind.__doc__)
 
+    def test_silu_of_complex_values(self):
+        """Eager has no gradients of that. A fused chain gives those of v * sigmoid(v), as README.md says."""
+        class Net(torch.nn.Module):
+            __constants__ = ["silu"]
+
+            def __init__(self, silu):
+                super().__init__()
+                self.gemm, self.bn, self.silu = torch.nn.Linear(5, 12), torch.nn.BatchNorm1d(12), silu
+                self.one = torch.nn.Parameter(torch.ones(1))
+
+            def forward(self, x):
+                y = (self.bn(self.gemm(x)) + self.one) / 2j
+                if self.silu:
+                    return torch.nn.functional.silu(y)
+                return y * torch.sigmoid(y)
+
+        torch.manual_seed(0)
+        eager, x = Net(True), torch.randn(7, 5)
+        fused, plain = torch.jit.script(copy.deepcopy(eager)), Net(False)
+        plain.load_state_dict(eager.state_dict())
+        self.assertTrue(is_fused(fused))
+        with self.assertRaisesRegex(RuntimeError, "silu does not support automatic differentiation"):
+            eager(x)
+        given = []
+        for model in (fused, plain):
+            model(x).abs().sum().backward()
+            given.append([p.grad for p in model.parameters()])
+        self.assert_near(*given, "complex silu")
+
     def test_fused_submodule_under_autocast_of_the_script(self):
         eager = Casts(build("y = self.gemm(x) + self.scale; y = F.silu(y); return self.gn(y)")).eval()
         fused = torch.jit.script(copy.deepcopy(eager))

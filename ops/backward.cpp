@@ -64,22 +64,24 @@ std::shared_ptr<TailBackward> TailBackward::prepare(FastCall& call, const at::Te
   node->tail_.out = node->tail_.norm.workspace = nullptr;  // of the forward, and gone when that returns
   node->tail_.norm.gathered_rows = 0;
   node->kind_ = y.options();
-  node->y_ = Saved(y, false);
   node->bias_ = own_bias;
-  for (std::size_t i = 0; i < max_operands; ++i) {
-    node->vectors_[i] = Saved(tensors.vectors[i], false);
-    node->numbers_[i] = Saved(call.numbers[i], false);
-  }
-  node->norm_weight_ = Saved(tensors.norm_weight, false);
   node->norm_bias_ = tensors.norm_bias;
-  node->running_mean_ = Saved(tensors.running_mean, false);
-  node->running_var_ = Saved(tensors.running_var, false);
   if (call.tail.norm.batch_statistics)
     node->statistics_ = at::empty({2, call.tail.columns}, y.options().dtype(arithmetic_type(y)).requires_grad(false));
   return node;
 }
 
-void TailBackward::attach(std::shared_ptr<TailBackward> node, const at::Tensor& out) {
+void TailBackward::attach(std::shared_ptr<TailBackward> node, const FastCall& call, const at::Tensor& y,
+                          const at::Tensor& out) {
+  const TailTensors& tensors = call.tensors;
+  node->y_ = Saved(y, false);
+  for (std::size_t i = 0; i < max_operands; ++i) {
+    node->vectors_[i] = Saved(tensors.vectors[i], false);
+    node->numbers_[i] = Saved(call.numbers[i], false);
+  }
+  node->norm_weight_ = Saved(tensors.norm_weight, false);
+  node->running_mean_ = Saved(tensors.running_mean, false);
+  node->running_var_ = Saved(tensors.running_var, false);
   torch::autograd::set_history(out, std::move(node));
 }
 

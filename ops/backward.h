@@ -10,10 +10,13 @@ namespace tailor {
 
 class TailBackward final : public torch::autograd::Node {
  public:
-  // Keeps what the backward will need of a call, whose linear gave `y`. Where eager would not mind if somebody wrote to
-  // an operand before the backward, this puts a copy of it into the call.
+  // For a call whose linear gave `y`. Where eager would not mind if somebody wrote to an operand before the backward, this
+  // puts a copy of it into the call.
   static std::shared_ptr<TailBackward> prepare(FastCall& call, const at::Tensor& y);
-  static void attach(std::shared_ptr<TailBackward> node, const at::Tensor& out);
+  // Saves what the backward will need, once the kernel has run: a hook of saved tensors may raise, which checkpoint does as
+  // soon as it has all of them, and eager has written the running statistics by then.
+  static void attach(std::shared_ptr<TailBackward> node, const FastCall& call, const at::Tensor& y,
+                     const at::Tensor& out);
 
   // For kernels that find batch statistics; null where there are none.
   void* saved_statistics() const { return statistics_.defined() ? statistics_.mutable_data_ptr() : nullptr; }

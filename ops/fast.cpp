@@ -354,7 +354,7 @@ std::optional<at::Tensor> FastPath::run(const StepArguments* arguments, Norm nor
   const char* error = call.paths->kernels->forward(tail, current_stream(y.device()));
   TORCH_CHECK(error == nullptr, "tailor::", chain_.name, ": ", error);
   call.paths->forward->count();
-  if (backward) TailBackward::attach(std::move(backward), out);
+  if (backward) TailBackward::attach(std::move(backward), call, y, out);
   return out;
 }
 

@@ -172,6 +172,7 @@ at::Tensor copy_of(const at::Tensor& value) {
 }
 
 at::Tensor unwritten(const at::Tensor& value, at::TensorList written) {
+  if (!value.defined()) return value;  // `.grad` of a script may be: whoever reads it raises, naming his own argument
   for (const at::Tensor& target : written)
     if (share_memory(value, target)) return copy_of(value);
   return value;

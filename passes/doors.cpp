@@ -69,7 +69,7 @@ void fuse_quietly(torch::jit::Function& function) noexcept {
 // come back as a Python object that waits for the interpreter's lock at exit.
 void on_module(torch::jit::Module module) {
   if (automatic)
-    for (torch::jit::Function* method : module.type()->methods()) fuse_quietly(*method);
+    for (torch::jit::Function* function : functions_of(module)) fuse_quietly(*function);
   if (earlier_hooks().first) earlier_hooks().first(module);
 }
 

@@ -100,21 +100,24 @@ std::string full_name(const Place& place, const Function& method) {
   return place.path.empty() ? method.name() : place.path + "." + method.name();
 }
 
-// Methods that a caller of the module runs: its own, and those of submodules that nothing calls. A submodule's forward is
-// there for its parent, whose graph has it inlined.
+// Functions that a caller of the module runs: its own, and those of submodules that nothing calls. A submodule's forward,
+// with its hooks, is there for its parent, whose graph has it inlined.
 template <class Visitor>
 void for_each_entry(const std::vector<Place>& places, Visitor&& visit) {
   std::unordered_set<const Function*> called;
   for (const Place& place : places)
-    for (Function* method : place.module.type()->methods()) add_called(*method, called);
+    for (Function* method : functions_of(place.module)) add_called(*method, called);
   const Place& top = places.back();
   const bool is_container = top.module.type()->methods().empty();
+  const auto is_for_parent = [](const Place& place, const Function& function) {
+    return function.name() == "forward" || place.module.type()->findMethod(function.name()) == nullptr;  // or a hook
+  };
   const auto is_entry = [&](const Place& place, const Function* method) {
-    return &place == &top || (!called.contains(method) && (is_container || method->name() != "forward"));
+    return &place == &top || (!called.contains(method) && (is_container || !is_for_parent(place, *method)));
   };
   const auto for_each_method = [&](auto&& look) {
     for (const Place& place : places)
-      for (Function* method : place.module.type()->methods())
+      for (Function* method : functions_of(place.module))
         if (auto* function = torch::jit::tryToGraphFunction(*method)) look(place, *function);
   };
   bool is_doubtful = false;
@@ -141,7 +144,7 @@ Report fuse_methods(Module& module, const Options& options, std::vector<Specimen
   Report report;
   std::vector<GraphFunction*> touched;
   for (const Place& place : places) {
-    for (Function* method : place.module.type()->methods()) {
+    for (Function* method : functions_of(place.module)) {
       PassOptions pass;
       pass.rules = options.rules;
       pass.method = full_name(place, *method);
@@ -162,6 +165,14 @@ Report fuse_methods(Module& module, const Options& options, std::vector<Specimen
 }
 
 }  // namespace
+
+std::vector<Function*> functions_of(const Module& module) {
+  const auto type = module.type();
+  std::vector<Function*> all = type->methods();
+  for (const auto* hooks : {&type->getForwardPreHooks(), &type->getForwardHooks()})
+    all.insert(all.end(), hooks->begin(), hooks->end());
+  return all;
+}
 
 std::vector<Site> fuse_function(Function& function, const PassOptions& options) {
   auto* graph_function = torch::jit::tryToGraphFunction(function);
@@ -196,7 +207,7 @@ Report unfuse(Module& module) {
     unfuse_graph(inlined_copy(function), report.sites, full_name(place, function));
   });
   for (const Place& place : places) {
-    for (Function* method : place.module.type()->methods()) {
+    for (Function* method : functions_of(place.module)) {
       auto* function = torch::jit::tryToGraphFunction(*method);
       if (!function) continue;
       std::vector<Site> counted_above;
@@ -209,7 +220,7 @@ Report unfuse(Module& module) {
 
 bool needs_tailor(const Module& module) {
   for (const Place& place : one_of_every_class(module))
-    for (Function* method : place.module.type()->methods())
+    for (Function* method : functions_of(place.module))
       if (auto* function = torch::jit::tryToGraphFunction(*method);
           function && has_tailor_op(function->graph()->block()))
         return true;

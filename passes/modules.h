@@ -1,6 +1,6 @@
 // The pass over the methods of a module, and over one function.
 #pragma once
-#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/api/module.h>
 
 #include "pass.h"
 
@@ -9,5 +9,8 @@ namespace tailor {
 // Rewrites the function's own graph if something in it fuses, and leaves it as it was, calls not inlined, if not or where
 // it throws. Plans that the function has made are not touched.
 std::vector<Site> fuse_function(torch::jit::Function& function, const PassOptions& options);
+
+// The methods of the module's class, and its forward hooks, which are none of them.
+std::vector<torch::jit::Function*> functions_of(const torch::jit::Module& module);
 
 }  // namespace tailor

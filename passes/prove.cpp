@@ -83,13 +83,27 @@ bool changes_a_mode(const Node* node) {
          name.find("grad_enabled") != std::string_view::npos || name.find("autocast") != std::string_view::npos;
 }
 
-// Whether we cannot see what the node does: a call that was not inlined, Python, a fork, an op of somebody's that does
-// not say what it writes.
+// Whether the node gives a tensor other memory: a look at the storages from before it says nothing of what is written
+// afterwards.
+bool moves_a_tensor(const Node* node) {
+  return is_aten(node, "set") || is_aten(node, "set_data") || is_aten(node, "resize") || is_aten(node, "resize_as");
+}
+
+// Whether the node runs what is written elsewhere, and does not say so: who waits runs what was put off until then, or
+// finds done what went on beside; and gradients have hooks.
+bool runs_what_is_elsewhere(const Node* node) {
+  static const std::unordered_set<Symbol> kinds = {c10::prim::PythonOp, c10::prim::awaitable_wait, c10::aten::wait,
+                                                   c10::aten::grad};
+  return kinds.contains(node->kind());
+}
+
+// Whether we cannot see what the node does: a call that was not inlined, Python, a fork, an op that does not say what it
+// writes. Of ATen's that is backward, which adds to gradients in place, and else only what asks for modes.
 bool is_opaque(const Node* node) {
   if (quiet_kinds().contains(node->kind()) || harmless_kinds().contains(node->kind())) return false;
-  if (node->kind() == c10::prim::PythonOp) return true;
+  if (runs_what_is_elsewhere(node)) return true;
   const auto* op = node->maybeOperator();
-  return op == nullptr || (!node->kind().is_aten() && op->aliasAnalysisKind() == c10::AliasAnalysisKind::CONSERVATIVE);
+  return op == nullptr || op->aliasAnalysisKind() == c10::AliasAnalysisKind::CONSERVATIVE;
 }
 
 // aten::batch_norm and its kin write their statistics and do not say so.
@@ -102,11 +116,23 @@ bool is_written(const Node* node, const c10::Argument& argument) {
   return node->kind().is_aten() && is_statistic(argument);
 }
 
-std::vector<Value*> written_values(Node* node) {
-  std::vector<Value*> result;
+// What a node writes to: a tensor, a list, or the tensors of a list, `Tensor(a!)[]`.
+struct Written {
+  Value* value;
+  bool contents;
+};
+
+std::vector<Written> written_by(Node* node) {
+  std::vector<Written> result;
   const auto& arguments = node->schema().arguments();
-  for (std::size_t i = 0; i < arguments.size() && i < node->inputs().size(); ++i)
-    if (is_written(node, arguments[i])) result.push_back(node->input(i));
+  const auto is_write = [](const c10::AliasInfo& alias) { return alias.isWrite(); };
+  for (std::size_t i = 0; i < arguments.size() && i < node->inputs().size(); ++i) {
+    if (!is_written(node, arguments[i])) continue;
+    const auto* alias = arguments[i].alias_info();
+    const bool contents =
+        alias && std::any_of(alias->containedTypes().begin(), alias->containedTypes().end(), is_write);
+    result.push_back({node->input(i), contents});
+  }
   return result;
 }
 
@@ -178,7 +204,7 @@ void Surroundings::read(Block* block) {
     row.nodes.push_back(node);
     row.noticeable.push_back(row.noticeable.back() + is_noticeable(node));
     const auto note = [&](Node* inner) {
-      if (changes_a_mode(inner) || is_opaque(inner)) row.barriers.push_back({index, inner});
+      if (changes_a_mode(inner) || moves_a_tensor(inner) || is_opaque(inner)) row.barriers.push_back({index, inner});
       if (writes(inner)) row.writers.push_back({index, inner});
       if (inner->kind() == c10::prim::SetAttr) assigned_attributes_.insert(inner->s(c10::attr::name));
     };
@@ -219,7 +245,9 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
     const auto barrier = first_after(row.barriers);
     if (barrier != row.barriers.end() && in_gap(*barrier))
       return describe(barrier->node) + " stands inside the chain and " +
-             (changes_a_mode(barrier->node) ? "changes the mode in which it runs" : "may do anything");
+             (changes_a_mode(barrier->node)   ? "changes the mode in which it runs"
+              : moves_a_tensor(barrier->node) ? "gives a tensor other memory"
+                                              : "may do anything");
 
     const bool noticeable = row.noticeable[end] > row.noticeable[begin];
     const auto first_noticeable = [&] {
@@ -247,18 +275,22 @@ std::string Surroundings::prove_writer(const Match& match, const Part& part, Nod
   for (int step = 0; step <= part.done; ++step)
     for (Value* argument : match.arguments[static_cast<std::size_t>(step)])
       if (argument && argument->type()->isSubtypeOf(*c10::OptionalType::ofTensor())) read.insert(argument);
-  const std::vector<Value*> all_written = written_values(writer);
-  const auto may_be_read = [&](Value* written) {
-    return std::any_of(read.begin(), read.end(), [&](const Value* r) { return aliases().mayAlias(written, r); });
+  const std::vector<Written> all_written = written_by(writer);
+  const auto may_be_read = [&](const Written& written) {
+    return std::any_of(read.begin(), read.end(), [&](const Value* r) {
+      return written.contents ? aliases().mayContainAlias(written.value, const_cast<Value*>(r))
+                              : aliases().mayAlias(written.value, r);
+    });
   };
+  const auto written_from_outside = [](const Written& written) { return is_from_outside(written.value); };
   // For torch any two tensors from outside may be the same one: that need not be asked, and most graphs ask no more.
-  const bool both_from_outside = std::any_of(all_written.begin(), all_written.end(), is_from_outside) &&
+  const bool both_from_outside = std::any_of(all_written.begin(), all_written.end(), written_from_outside) &&
                                  std::any_of(read.begin(), read.end(), is_from_outside);
   if (!both_from_outside && !aliases().writesToAlias(writer, read) &&
       std::none_of(all_written.begin(), all_written.end(), may_be_read))
     return "";
 
-  for (Value* written : all_written) {
+  for (const auto& [written, contents] : all_written) {
     const std::string path = attribute_path(seen(written));
     for (const Value* operand : read) {
       const Value* value = seen(const_cast<Value*>(operand));

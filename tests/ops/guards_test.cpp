@@ -136,6 +136,12 @@ TEST(Unwritten, CopiesOnlyWhatShares) {
   EXPECT_TRUE(unwritten(value, {behind}).is_same(value));
 }
 
+// As `.grad` of a script may be: who reads it raises eager's error, which a copy would forestall.
+TEST(Unwritten, HandsOnWhatIsUndefined) {
+  EXPECT_FALSE(unwritten(at::Tensor(), {random({2})}).defined());
+  EXPECT_FALSE(unwritten(at::Tensor(), {at::Tensor()}).defined());
+}
+
 TEST(Unwritten, Optional) {
   torch::jit::Stack stack{c10::IValue(), c10::List<at::Tensor>({random({2})})};
   op("unwritten", "optional").callBoxed(stack);

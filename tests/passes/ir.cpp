@@ -183,6 +183,8 @@ Module net(const std::string& body) {
   module.register_buffer("var", at::rand({12}, at::kDouble) + 0.5);
   module.register_buffer("other", at::randn({12}, at::kDouble));
   module.register_buffer("tracked", at::zeros({}, at::kLong));
+  const c10::List<at::Tensor> all({module.attr("other").toTensor(), module.attr("b").toTensor()});
+  module.register_attribute("all", c10::ListType::ofTensors(), all);
   module.register_attribute("factor", c10::FloatType::get(), 2.5);
   module.register_attribute("count", c10::IntType::get(), 3);
   module.register_attribute("training", c10::BoolType::get(), true);

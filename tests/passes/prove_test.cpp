@@ -46,12 +46,27 @@ const Disturbance disturbances[] = {
      "`zero_` in net.py:3 may write to an operand of the chain"},
     {"WritesThroughList", "y = self.linear(x); all = [self.w, self.b]; all[0].zero_()",
      "`zero_` in net.py:4 may write to an operand of the chain"},
+    {"WritesToList", "y = self.linear(x); torch._foreach_mul_(self.all, 2.0)",
+     "`_foreach_mul_` in net.py:3 may write to an operand of the chain"},
+    {"WritesToListOut", "y = self.linear(x); torch.unbind_copy(self.square[:2], 0, out=self.all)",
+     "`unbind_copy` in net.py:3 may write to an operand of the chain"},
     {"WritesInBranch", "y = self.linear(x)\nif self.training:\n    self.w.mul_(2.0)",
      "`mul_` in net.py:4 writes to `w`, which the chain has read"},
     {"WritesInLoop", "y = self.linear(x)\nfor i in range(3):\n    self.b.mul_(0.5)",
      "`mul_` in net.py:4 writes to `b`, which the chain has read"},
     {"ChangesGradMode", "y = self.linear(x); torch.set_grad_enabled(False)",
      "`set_grad_enabled` in net.py:3 stands inside the chain and changes the mode in which it runs"},
+    {"RunsABackward", "s = self.other.clone().requires_grad_(True); y = self.linear(x); s.sum().backward()",
+     "`backward` in net.py:4 stands inside the chain and may do anything"},
+    {"RunsHooks",
+     "s = self.other.clone().requires_grad_(True); y = self.linear(x); self.count = len(torch.grad([s.sum()], [s]))",
+     "`grad` in net.py:4 stands inside the chain and may do anything"},
+    {"SetsATensor", "y = self.linear(x); self.other.set_(self.b); self.other.add_(1.0)",
+     "`set_` in net.py:3 stands inside the chain and gives a tensor other memory"},
+    {"SetsData", "y = self.linear(x); self.other.set_data(self.b); self.other.add_(1.0)",
+     "`set_data` in net.py:3 stands inside the chain and gives a tensor other memory"},
+    {"Resizes", "y = self.linear(x); self.other.resize_([12])",
+     "`resize_` in net.py:3 stands inside the chain and gives a tensor other memory"},
     {"OverwritesTheLinear", "y = self.linear(x); y.relu_()", ""},
     {"ReadsTheLinear", "y = self.linear(x); self.other = y.sum()", ""},
 };
@@ -269,6 +284,16 @@ TEST(Forks, ThatWriteToAnOperand) {
   const auto graph = graph_of(module);
   fuse_graph(graph);
   EXPECT_EQ(difference(graph_of(module), graph, module), "");
+}
+
+// What was forked before the chain has written what it writes where it is waited for.
+TEST(Forks, AreWaitedFor) {
+  const Module module = net(
+      "def part(self, x):\n    self.w.mul_(2.0)\n    return x\ndef forward(self, x):\n    f = fork(self.part, x)\n    y = "
+      "self.linear(x)\n    z = torch.wait(f)\n    return self.batch_norm(y * self.scale) + z.sum()");
+  const auto sites = fuse_graph(graph_of(module));
+  ASSERT_EQ(sites.size(), 1u);
+  EXPECT_EQ(sites[0].reason, "`wait` in net.py:7 stands inside the chain and may do anything");
 }
 
 // A batch norm in training mode writes its statistics, which its schema does not say.

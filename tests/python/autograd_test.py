@@ -258,6 +258,19 @@ class AutogradTest(Checks):
             again = checkpoint(lambda x: op({**arguments, "input": x}), arguments["input"], use_reentrant=False)
             self.assert_same(torch.autograd.grad(again.square().sum(), leaves), plain, f"{op}: checkpoint")
 
+    def test_statistics_under_checkpoint(self):
+        """It ends the second forward with an exception, from the hook of the last tensor that is saved."""
+        from torch.utils.checkpoint import checkpoint
+        for op in (op for op in CHAINS if op.batch_norm):
+            left = []
+            for call in (op, op.eager):
+                arguments = draw(op, dtype=torch.float64, training=True)
+                for name in op.tensors(arguments):
+                    arguments[name].requires_grad_()
+                checkpoint(lambda x: call({**arguments, "input": x}), arguments["input"], use_reentrant=False).sum().backward()
+                left.append([arguments["running_mean"], arguments["running_var"]])
+            self.assert_same(*left, f"{op}: running statistics")
+
     def test_parameters_that_are_others_before_backward(self):
         """`.data = …`, as Module.half() does it, is seen by no version counter. Where there are too few, eager on the CPU may
         read beyond them: here it is an error."""

@@ -28,6 +28,43 @@ class Calls(torch.nn.Module):
         return self.bn(y)
 
 
+def write_and_return(t: torch.Tensor) -> torch.Tensor:
+    t.add_(1)
+    return t
+
+
+class Awaits(torch.nn.Module):
+    """Waits, between the parts of a chain, for a call that is made there and no sooner."""
+
+    def __init__(self):
+        super().__init__()
+        self.gemm, self.bn = torch.nn.Linear(5, 12), torch.nn.BatchNorm1d(12)
+        self.register_buffer("scale", torch.linspace(-1, 1, 12))
+
+    def forward(self, x):
+        later = torch.jit._awaitable(write_and_return, self.scale)
+        y = self.gemm(x) * self.scale
+        written = torch.jit._awaitable_wait(later)
+        return self.bn(y) + written
+
+
+class Differentiates(torch.nn.Module):
+    """Adds, between the parts of a chain, to a gradient that the chain has read."""
+
+    def __init__(self):
+        super().__init__()
+        self.gemm, self.bn = torch.nn.Linear(5, 12), torch.nn.BatchNorm1d(12)
+
+    def forward(self, x):
+        s = torch.ones(12).requires_grad_(True)
+        (s * s).sum().backward()
+        scale = s.grad
+        assert scale is not None
+        y = self.gemm(x) * scale
+        (s * 3).sum().backward()
+        return self.bn(y)
+
+
 class Casts(torch.nn.Module):
     """Calls a submodule, which is scripted and fused first, inside autocast."""
 
@@ -50,6 +87,44 @@ class FoundByFuzzingTest(Following):
             x = torch.randn(7, 5)
             for _ in range(3):
                 self.assert_near([fused(x)], [eager(x)], "a Python call writes the scale")
+
+    def test_code_that_an_op_of_torchs_runs_inside_a_chain(self):
+        for kind in (Awaits, Differentiates):
+            eager = kind().eval()
+            fused = torch.jit.script(copy.deepcopy(eager))
+            self.assertFalse(is_fused(fused), kind)
+            x = torch.randn(7, 5)
+            for _ in range(3):
+                self.assert_near([fused(x).detach()], [eager(x).detach()], kind.__doc__)
+
+    def test_silu_of_complex_values(self):
+        """Eager has no gradients of that. A fused chain gives those of v * sigmoid(v), as README.md says."""
+        class Net(torch.nn.Module):
+            __constants__ = ["silu"]
+
+            def __init__(self, silu):
+                super().__init__()
+                self.gemm, self.bn, self.silu = torch.nn.Linear(5, 12), torch.nn.BatchNorm1d(12), silu
+                self.one = torch.nn.Parameter(torch.ones(1))
+
+            def forward(self, x):
+                y = (self.bn(self.gemm(x)) + self.one) / 2j
+                if self.silu:
+                    return torch.nn.functional.silu(y)
+                return y * torch.sigmoid(y)
+
+        torch.manual_seed(0)
+        eager, x = Net(True), torch.randn(7, 5)
+        fused, plain = torch.jit.script(copy.deepcopy(eager)), Net(False)
+        plain.load_state_dict(eager.state_dict())
+        self.assertTrue(is_fused(fused))
+        with self.assertRaisesRegex(RuntimeError, "silu does not support automatic differentiation"):
+            eager(x)
+        given = []
+        for model in (fused, plain):
+            model(x).abs().sum().backward()
+            given.append([p.grad for p in model.parameters()])
+        self.assert_near(*given, "complex silu")
 
     def test_fused_submodule_under_autocast_of_the_script(self):
         eager = Casts(build("y = self.gemm(x) + self.scale; y = F.silu(y); return self.gn(y)")).eval()

@@ -1,4 +1,4 @@
-"""Door 3: modules that came in unfused are fused by the executor, under no_grad; with gradients they are left alone."""
+"""Door 3: modules that came in unfused are fused by the executor, if their first calls run under no_grad."""
 import io
 import os
 import re
@@ -62,6 +62,9 @@ class DoorThreeTest(Following):
         for row in SIX:
             model, eager = from_file(row.body), build(row.body)
             self.follow(model, eager, f"loaded {row.body}", gradients=(False, True, False, True))
+            before = calls_of(row.rule, "cpu_backward")
+            self.follow(model, eager, f"loaded {row.body}, once more", gradients=(True,))
+            self.assertEqual(calls_of(row.rule, "cpu_backward"), before + 9, f"{row.body}: the plan of the first calls serves those with gradients")
 
     def test_auto_off(self):
         for row in SIX:

@@ -24,6 +24,9 @@ struct Linear {
   const void* kept = nullptr;      // what `keep` has made of this weight, or null
 };
 
+// What a kernel says whose blocks have to be there at the same time, where there is no room for them. It has done nothing.
+inline constexpr char no_room[] = "the device has no room for all blocks at the same time";
+
 struct WholeKernels {
   const char* path;  // under which calls() counts them
   // Why the kernels do not take this on the current device, or null. `out` is still to come, `y` is not used.

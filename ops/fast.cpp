@@ -119,12 +119,19 @@ const char* take_group_norm(const IValue* argument, Tensors& tensors, Tail& tail
   return take_eps(argument[3].toDouble(), tail.norm);
 }
 
-// By addresses, since two storages may lie on the same memory (numpy, DLPack). Both are contiguous.
+// From a tensor's first element to its last.
+std::int64_t extent(const at::Tensor& tensor) {
+  std::int64_t elements = 1;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) elements += (tensor.size(i) - 1) * tensor.stride(i);
+  return elements * tensor.element_size();
+}
+
+// By addresses, since two storages may lie on the same memory (numpy, DLPack). Neither is empty.
 bool shares_memory(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined()) return false;
   const auto* first = static_cast<const char*>(a.const_data_ptr());
   const auto* second = static_cast<const char*>(b.const_data_ptr());
-  return first < second + b.nbytes() && second < first + a.nbytes();
+  return first < second + extent(b) && second < first + extent(a);
 }
 
 const char* take_batch_norm(const IValue* argument, Norm kind, Tensors& tensors, Tail& tail, TailTensors& taken) {
@@ -159,6 +166,14 @@ bool writes_what_it_reads(const FastCall& call) {
   return shares(taken.norm_weight) || shares(taken.norm_bias) || shares_memory(taken.running_mean, taken.running_var) ||
          std::any_of(taken.vectors.begin(), taken.vectors.end(), shares) ||
          std::any_of(call.numbers.begin(), call.numbers.end(), shares);
+}
+
+// The same of what the linear reads, where one kernel does both.
+bool writes_what_the_linear_reads(const FastCall& call) {
+  const auto shares = [&](const at::Tensor& other) {
+    return shares_memory(call.tensors.running_mean, other) || shares_memory(call.tensors.running_var, other);
+  };
+  return call.tail.norm.batch_statistics && (shares(call.input) || shares(call.weight) || shares(call.bias));
 }
 
 // torch's own threads, through its C interface: at::parallel_for is a template that every user compiles with an OpenMP
@@ -294,13 +309,15 @@ const char* FastPath::prepare(const StepArguments* arguments, FastCall& call) {
 }
 
 std::optional<at::Tensor> FastPath::run_whole(FastCall& call) {
-  if (call.wants_gradients) return std::nullopt;
+  if (call.wants_gradients || writes_what_the_linear_reads(call)) return std::nullopt;
   std::optional<Linear> linear = whole_linear(call);
   if (!linear) return std::nullopt;
   linear->weight_is_settled = is_settled(call.weight);
   WholePath* const taker = call.paths->whole.taker(*linear, call.tail);
   if (taker == nullptr) return std::nullopt;
-  return taker->run(*linear, call.tail, sizes_of_result(call), call.input.options(), call.weight);
+  at::Tensor out = taker->run(*linear, call.tail, sizes_of_result(call), call.input.options(), call.weight);
+  if (!out.defined()) return std::nullopt;
+  return out;
 }
 
 std::optional<at::Tensor> FastPath::run_gathering(FastCall& call, at::Tensor& workspace) {

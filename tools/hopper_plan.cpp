@@ -16,7 +16,7 @@ constexpr const char* help =
 
   --dtype NAME       bfloat16, float16, tf32 (float32 that may be rounded), float32; bfloat16
   --group-width N    a group norm's columns a group; without it there is no group norm
-  --batch-statistics a batch norm in training mode; with gradients none but hopper_gather is asked, which leaves the tail
+  --batch-statistics a batch norm in training mode; where gradients are wanted, only hopper_gather is asked
   --settled          the weight is settled: what is made of it is kept
   --processors N     of the GPU; 132
 
@@ -113,11 +113,11 @@ std::vector<Answer> answers(const Question& question) {
     Answer gathering = tiles;
     gathering.path = "hopper_gather";
     gathering.instead = "torch's linear and a kernel that gathers";
-    return {
-        {"hopper", refused(refuses_to_agree(shape, wanted())), agreed.whole, agreed.apart,
-         std::to_string(plan.columns) + " columns of tiles at a time, in " + std::to_string(plan.rounds) + " rounds",
-         "gathered, and a tail apart"},
-        gathering};
+    return {{"hopper", refused(refuses_to_agree(shape, wanted())), agreed.whole, agreed.apart,
+             std::to_string(plan.column_tiles) + " columns of tiles at a time, in " + std::to_string(plan.rounds) +
+                 " rounds",
+             "gathered, and a tail apart"},
+            gathering};
   }
   const std::string linear = shape.batch_statistics ? "linear/" : "";
   shape.batch_statistics = false;  // they have the linear alone, and the tail gathers

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "../whole.h"
+
 namespace tailor::cuda {
 
 // What is known of each device: asked once, since the driver answers in microseconds and a tail takes a few.
@@ -47,12 +49,11 @@ int resident() {
   });
 }
 
-// How many clusters of a kernel the device holds at a time; 0 if the driver does not say.
+// How many clusters of a kernel the device holds at a time, if nothing else is there; 0 if the driver does not say.
 template <auto kernel>
 int clusters_at_once(int threads, std::size_t shared_bytes, int of_cluster) {
   static OfDevice of_device;
-  constexpr int none = 1 << 30;  // since 0 is not asked
-  const int known = of_device.get([&](int) {
+  return of_device.get([&](int) {
     cudaLaunchAttribute cluster{};
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim.x = static_cast<unsigned>(of_cluster);
@@ -64,9 +65,10 @@ int clusters_at_once(int threads, std::size_t shared_bytes, int of_cluster) {
     config.attrs = &cluster;
     config.numAttrs = 1;
     int clusters = 0;
-    return cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) == cudaSuccess && clusters > 0 ? clusters : none;
+    if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) == cudaSuccess) return clusters;
+    cudaGetLastError();  // or the next launch would be said to have failed
+    return 0;
   });
-  return known == none ? 0 : known;
 }
 
 // Whether the code that runs here has wait_for_kernel_before(): it was compiled for Hopper or later.
@@ -123,6 +125,7 @@ void launch(dim3 grid, int threads, cudaStream_t stream, const Arguments&... arg
 
 inline const char* launch_error() {
   const cudaError_t error = cudaGetLastError();
+  if (error == cudaErrorCooperativeLaunchTooLarge) return no_room;
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 

@@ -79,10 +79,13 @@ struct Agreeing {
     }
   }
 
+  __device__ __forceinline__ int bits_of_lane() const { return min(anew(problem.agreement.share_bits), 5); }
+  __device__ __forceinline__ bool is_first_of_column() const { return lane() >> bits_of_lane() == 0; }
+
   // All rows of this block's share. Lanes that have the same column each begin with some of its rows.
   __device__ __forceinline__ void merge_share(int first_column) const {
     constexpr int at_once = 3;  // moments under way
-    const int bits = min(anew(problem.agreement.share_bits), 5);
+    const int bits = bits_of_lane();
     const int of_run = (chunks() + (31 >> bits)) >> (5 - bits);
     const int first = (lane() >> bits) * of_run;
     const int end = min(first + of_run, chunks());
@@ -107,11 +110,12 @@ struct Agreeing {
         merge(all, count, more, added);
         if (added > 0) count += added;
       }
-      if (holds && lane() >> bits == 0) tell(problem.agreement.of_all + column, all);
+      if (holds && is_first_of_column()) tell(problem.agreement.of_all + column, all);
     });
   }
 
-  // What the tail needs of a column's statistics, to where it reads what belongs to a column: the norm's weight is there already.
+  // What the tail needs of a column's statistics, to where it reads what belongs to a column. The norm's weight is there already: a warp has
+  // brought it before the others could gather what this one has merged.
   template <class Vectors>
   __device__ __forceinline__ void bring(int first_column, Vectors& to) const {
     using Is = Which<Chain>;
@@ -134,7 +138,7 @@ struct Agreeing {
   // Nobody waits for this.
   __device__ __forceinline__ void keep_share(int first_column) const {
     for_share(first_column, [&](int column, bool holds) {
-      if (!holds || lane() >> min(anew(problem.agreement.share_bits), 5) != 0) return;
+      if (!holds || !is_first_of_column()) return;
       Moment all[1];
       ask<1>(problem.agreement.of_all + column, 1, all);
       const float mean[1] = {all[0].x};

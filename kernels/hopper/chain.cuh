@@ -88,9 +88,9 @@ const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail&
   if constexpr (manner == Manner::agreeing) {
     const AgreementPlan plan = plan_agreement(agreeing_shape<Chain, Precision>(linear, tail));
     problem.agreement.place(linear.workspace, ceiling(tail.rows, tile_rows), tail.columns);
-    problem.agreement.columns_of_tiles = static_cast<int>(plan.columns);
+    problem.agreement.column_tiles_at_once = static_cast<int>(plan.column_tiles);
     problem.agreement.share_bits = plan.share_bits;
-    blocks.grid = cuda::grid_of(plan.row_tiles * cluster_blocks, plan.columns);
+    blocks.grid = cuda::grid_of(plan.row_tiles * cluster_blocks, plan.column_tiles);
     blocks.all_at_once = true;
   } else {
     const std::int64_t tiles = static_cast<std::int64_t>(problem.row_tiles) * problem.column_tiles * cluster_blocks;

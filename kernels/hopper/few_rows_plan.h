@@ -63,7 +63,7 @@ inline double few_rows_apart(const Shape& shape) {
 inline const char* refuses_few_rows(const Shape& shape, const Matrix& weight, Wanted wanted) {
   if (const char* why = refuses_tail(shape)) return why;
   if (const char* why = refuses_any(shape, wanted)) return why;
-  if (also_where_slower(wanted)) return "TAILOR_HOPPER=always is for tiles of many rows";
+  if (also_where_slower(wanted)) return "TAILOR_HOPPER wants tiles of many rows";
   if (const char* why = refuses_matrix(weight)) return why;
   // As many blocks as there can be, 2^23 strips of 32 tiles in 8 parts, are all that a launch takes.
   if (shape.rows > 4096) return "its rows are many";

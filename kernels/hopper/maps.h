@@ -66,7 +66,10 @@ const char* allow_shared_memory(std::size_t bytes) {
   if ((done.load(std::memory_order_relaxed) & bit) != 0) return nullptr;
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  if (error != cudaSuccess) return cudaGetErrorString(error);
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // or the next launch would be said to have failed
+    return cudaGetErrorString(error);
+  }
   done.fetch_or(bit, std::memory_order_relaxed);
   return nullptr;
 }

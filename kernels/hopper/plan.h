@@ -135,18 +135,17 @@ inline const char* refuses_any(const Shape& shape, Wanted wanted) {
 
 // How the blocks agree on batch statistics: all tiles of a column have to be there at the same time, and as many columns are as fit.
 struct AgreementPlan {
-  std::int64_t row_tiles = 0;  // of two blocks
-  std::int64_t columns = 0;    // of tiles, at the same time; 0 where there is no room for one
+  std::int64_t row_tiles = 0;     // of two blocks
+  std::int64_t column_tiles = 0;  // at the same time; 0 where there is no room for one
   std::int64_t rounds = 0;
   int share_bits = 0;  // of half a tile's columns, 2^share_bits are merged by each block
 };
 inline AgreementPlan plan_agreement(const Shape& shape) {
   AgreementPlan plan;
   const std::int64_t column_tiles = ceiling(shape.columns, 256);
-  plan.row_tiles = ceiling(shape.rows, 256);
-  const std::int64_t fit = shape.clusters / plan.row_tiles;
-  plan.columns = fit < column_tiles ? fit : column_tiles;
-  plan.rounds = plan.columns == 0 ? 0 : ceiling(column_tiles, plan.columns);
+  plan.row_tiles = std::max(ceiling(shape.rows, 256), std::int64_t{1});
+  plan.column_tiles = std::min(shape.clusters / plan.row_tiles, column_tiles);
+  plan.rounds = plan.column_tiles == 0 ? 0 : ceiling(column_tiles, plan.column_tiles);
   while ((2 * plan.row_tiles << plan.share_bits) < 128) ++plan.share_bits;
   return plan;
 }
@@ -155,11 +154,11 @@ inline AgreementPlan plan_agreement(const Shape& shape) {
 inline Estimate estimate_of_agreement(const Shape& shape) {
   const double round = round_of(shape);
   const double shortest_round = 18;
-  const double last_agreement = 11;
+  const double last_agreement = 13;  // and for all blocks to begin together
   Shape tail = shape;
   tail.batch_statistics = false;
   const Estimate gathered = estimate(shape);
-  const double merging = 6;
+  const double merging = shape.rows > 2048 ? 6 : 3;  // a kernel by itself, or what the tail's does of it
   const std::int64_t rounds = plan_agreement(shape).rounds;
   Estimate estimate;
   estimate.whole = static_cast<double>(rounds - 1) * std::max(round, shortest_round) + round + last_agreement;
@@ -188,7 +187,7 @@ inline const char* refuses_to_agree(const Shape& shape, Wanted wanted) {
   if (const char* why = refuses_any(shape, wanted)) return why;
   if (wanted == Wanted::gather) return "TAILOR_HOPPER=gather";
   if (shape.element_bytes != 2) return refuses_tail(shape);  // no room for results to wait beside products
-  if (plan_agreement(shape).columns == 0) return "its rows are more than are there at the same time";
+  if (plan_agreement(shape).column_tiles == 0) return "not all tiles of a column fit onto the processors at a time";
   if (wanted == Wanted::always) return nullptr;
   const Estimate time = estimate_of_agreement(shape);
   return time.whole <= time.apart ? nullptr : "to gather its statistics, and then to compute the tail, is faster";

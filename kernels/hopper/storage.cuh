@@ -128,7 +128,7 @@ struct TilesOfRows {
   int at = static_cast<int>(blockIdx.y);
 
   __device__ __forceinline__ bool any() const { return at < problem.column_tiles; }
-  __device__ __forceinline__ void next() { at += problem.agreement.columns_of_tiles; }
+  __device__ __forceinline__ void next() { at += problem.agreement.column_tiles_at_once; }
   __device__ __forceinline__ void locate(int& row, int& column) const {
     row = anew(static_cast<int>(blockIdx.x)) * tile_rows;
     column = at * tile_columns;

@@ -133,7 +133,7 @@ TEST(HopperPlan, BlocksAgreeOnBatchStatistics) {
   EXPECT_EQ(agrees(shape), "");
   const AgreementPlan plan = plan_agreement(shape);
   EXPECT_EQ(plan.row_tiles, 4);
-  EXPECT_EQ(plan.columns, 16);
+  EXPECT_EQ(plan.column_tiles, 16);
   EXPECT_EQ(plan.rounds, 2);
   EXPECT_EQ(plan.share_bits, 4) << "of 128 columns 16 for each of 8 blocks";
   EXPECT_EQ(agrees(shape, Wanted::always), "");
@@ -141,16 +141,19 @@ TEST(HopperPlan, BlocksAgreeOnBatchStatistics) {
   EXPECT_EQ(agrees(shape, Wanted::never), "TAILOR_HOPPER=never");
   shape.element_bytes = 4;
   EXPECT_EQ(agrees(shape, Wanted::always), "a tail with batch statistics comes after the whole linear");
-  const char* const rows = "its rows are more than are there at the same time";
+  const char* const rows = "not all tiles of a column fit onto the processors at a time";
   for (const std::int64_t fit : {2, 255, 256, 257, 16384, 16896}) {
     EXPECT_EQ(agrees({.rows = fit, .columns = 4096, .inner = 4096, .clusters = 66}, Wanted::always), "") << fit;
     const AgreementPlan of = plan_agreement({.rows = fit, .columns = 4096, .inner = 4096, .clusters = 66});
-    EXPECT_LE(of.row_tiles * of.columns, 66) << fit;
+    EXPECT_LE(of.row_tiles * of.column_tiles, 66) << fit;
     EXPECT_GE(2 * of.row_tiles << of.share_bits, 128) << fit;
-    EXPECT_GE(of.columns * of.rounds, 16) << fit;
+    EXPECT_GE(of.column_tiles * of.rounds, 16) << fit;
   }
   EXPECT_EQ(agrees({.rows = 16897, .columns = 4096, .inner = 4096, .clusters = 66}, Wanted::always), rows);
   EXPECT_EQ(agrees({.rows = 2, .columns = 64, .inner = 64}, Wanted::always), rows) << "the driver did not say";
+  for (const Shape& tiny :
+       {Shape{.rows = 2, .columns = 64, .inner = 64}, Shape{.rows = 64, .columns = 1024, .inner = 64}})
+    EXPECT_NE(agrees({.rows = tiny.rows, .columns = tiny.columns, .inner = tiny.inner, .clusters = 66}), "");
   EXPECT_EQ(agrees({.rows = 8192, .columns = 4096, .inner = 1024, .clusters = 66}),
             "to gather its statistics, and then to compute the tail, is faster")
       << "193 µs measured, 165 apart";
@@ -214,7 +217,7 @@ TEST(HopperPlan, FewRowsWhereWanted) {
   EXPECT_EQ(few_rows_reason({1024, 128, 4}, Wanted::few_rows), "");
   EXPECT_NE(few_rows_reason({16, 8192, 8190}, Wanted::few_rows), "") << "not even then";
   EXPECT_EQ(few_rows_reason({4097, 128, 256}, Wanted::few_rows), "its rows are many");
-  EXPECT_EQ(few_rows_reason({16, 8192, 8192}, Wanted::always), "TAILOR_HOPPER=always is for tiles of many rows");
+  EXPECT_EQ(few_rows_reason({16, 8192, 8192}, Wanted::always), "TAILOR_HOPPER wants tiles of many rows");
   EXPECT_EQ(few_rows_reason({16, 8192, 8192}, Wanted::never), "TAILOR_HOPPER=never");
   EXPECT_EQ(few_rows_reason({16, 8192, 0}, Wanted::few_rows), "its sums are empty");
 }

@@ -21,7 +21,7 @@ from hopper_test import DTYPES, HOPPER
 BATCH = [op for op in CHAINS if op.batch_norm]
 # Around what a warp, a block and two of them have; and more tiles than the kernel that normalises merges.
 ROWS = [2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256, 257, 300, 383, 384, 385, 511, 512, 513,
-        1000, 1025, 2047, 2048, 2049, 2177, 5000]
+        1000, 1025, 2047, 2048, 2049, 2177, 4100, 4224, 5000]
 COLUMNS = [8, 16, 56, 64, 72, 136, 248, 256, 264, 504, 512, 520, 1088, 4352]
 INNER = [8, 16, 56, 64, 72, 128, 200, 264, 520, 1000, 2048]
 
@@ -55,6 +55,30 @@ class HopperBatchTest(hopper_test.OnHopper, Gradients):
             for i, (rows, columns) in enumerate(itertools.product(ROWS, COLUMNS)):
                 inner = INNER[(i * 7) % len(INNER)]
                 self.forward(op, sized(op, rows, columns, inner, dtype), f"{rows}×{inner}→{columns} {dtype}")
+
+    def test_as_many_rows_as_fit(self):
+        """Where a block merges two columns, or one, or none; and one row more than all blocks have at the same time."""
+        most = torch.cuda.get_device_properties(0).multi_processor_count // 2 * 256
+        for op, dtype in self.each():
+            for rows, columns in itertools.product((8192, 8449, 12000, 16128, 16129, most - 1, most), (264, 520)):
+                self.forward(op, sized(op, rows, columns, 64, dtype), f"{rows} rows, {columns} columns {dtype}")
+            arguments = sized(op, most + 1, 72, 64, dtype)
+            with torch.no_grad():
+                self.assert_calls(op.stem, lambda: op(arguments), f"{most + 1} rows {dtype}", "hopper_gather")
+
+    def test_statistics_in_memory_that_the_linear_reads(self):
+        """They are written when it has read all of it."""
+        for (op, dtype), name in itertools.product(self.each(), ("input", "weight", "bias")):
+            arguments = sized(op, 1000, 512, 512, dtype)
+            mine, theirs = copied(arguments), copied(arguments)
+            for values in (mine, theirs):
+                whole = values[name] = values[name].clone()
+                values["running_mean"] = whole[7] if whole.dim() == 2 else whole
+            with torch.no_grad():
+                out = self.assert_calls(op.stem, lambda: op(mine), f"{op} {name} {dtype}", "hopper_gather")
+                expected = op.eager(theirs)
+            self.assert_same(out, expected, f"{op} {name} {dtype}", (5e-2, 5e-2))
+            self.assert_same(mine["running_mean"], theirs["running_mean"], f"{op} {name} {dtype}: mean", (1e-2, 1e-2))
 
     def test_gradients(self):
         for op, dtype in self.each():
@@ -161,8 +185,8 @@ class HopperBatchTest(hopper_test.OnHopper, Gradients):
                         self.assert_bitwise(again[name], first[name], f"{op} {dtype}: {name}")
 
     def test_replays_with_new_numbers(self):
-        for (op, dtype), rows in itertools.product(self.each(), (200, 3000)):
-            arguments = sized(op, rows, 320, 128, dtype)
+        for (op, dtype), (rows, columns) in itertools.product(self.each(), ((200, 320), (3000, 1600))):
+            arguments = sized(op, rows, columns, 128, dtype)
             beside = copied(arguments)
             graph, out = self.captured(op, arguments)
             with torch.no_grad():

@@ -4,7 +4,9 @@ import os
 os.environ["TAILOR_HOPPER"] = "gather"
 
 from checks import main
-from hopper_batch_test import HopperBatchContractTest, HopperBatchTest  # noqa: F401
+from hopper_batch_test import GATHERS, HopperBatchContractTest, HopperBatchTest  # noqa: F401
+
+assert GATHERS and os.environ["TAILOR_HOPPER"] == "gather"
 
 if __name__ == "__main__":
     main()

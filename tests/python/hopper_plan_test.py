@@ -37,12 +37,13 @@ class HopperPlanTest(unittest.TestCase):
     def test_batch_statistics(self):
         self.assertEqual(self.verdicts(1024, 8192, 8192, "--batch-statistics"), {"hopper": "takes it", "hopper_gather": "another has it already"})
         self.assertEqual(self.verdicts(32768, 4096, 4096, "--batch-statistics"),
-                         {"hopper": "its rows are more than are there at the same time", "hopper_gather": "takes it"})
+                         {"hopper": "not all tiles of a column fit onto the processors at a time", "hopper_gather": "takes it"})
         self.assertEqual(self.verdicts(1024, 8192, 8192, "--dtype", "tf32", "--batch-statistics"),
                          {"hopper": "a tail with batch statistics comes after the whole linear", "hopper_gather": "takes it"})
         found = self.verdicts(1024, 8192, 8192, "--dtype", "float32", "--batch-statistics")
         self.assertEqual(found, {f"linear/{path}": says for path, says in self.verdicts(1024, 8192, 8192, "--dtype", "float32").items()})
         self.assertEqual(found["linear/fp16x3"], "takes it")
+        self.assertIn("cuda", self.verdicts(0, 64, 64, "--batch-statistics"))
 
     def test_wrong_words(self):
         for words, says in (((1, 2), "three sizes"), ((1, 2, "x"), "'x' is no number"), ((1, 2, 3, "--dtype"), "wants a value"),

@@ -100,8 +100,8 @@ std::string full_name(const Place& place, const Function& method) {
   return place.path.empty() ? method.name() : place.path + "." + method.name();
 }
 
-// Functions that a caller of the module runs: its own, and those of submodules that nothing calls. A submodule's forward,
-// with its hooks, is there for its parent, whose graph has it inlined.
+// Functions that a caller of the module runs: its own, and those of submodules that nothing calls. A submodule's forward
+// is there for its parent, whose graph has it inlined.
 template <class Visitor>
 void for_each_entry(const std::vector<Place>& places, Visitor&& visit) {
   std::unordered_set<const Function*> called;
@@ -109,11 +109,8 @@ void for_each_entry(const std::vector<Place>& places, Visitor&& visit) {
     for (Function* method : functions_of(place.module)) add_called(*method, called);
   const Place& top = places.back();
   const bool is_container = top.module.type()->methods().empty();
-  const auto is_for_parent = [](const Place& place, const Function& function) {
-    return function.name() == "forward" || place.module.type()->findMethod(function.name()) == nullptr;  // or a hook
-  };
   const auto is_entry = [&](const Place& place, const Function* method) {
-    return &place == &top || (!called.contains(method) && (is_container || !is_for_parent(place, *method)));
+    return &place == &top || (!called.contains(method) && (is_container || method->name() != "forward"));
   };
   const auto for_each_method = [&](auto&& look) {
     for (const Place& place : places)

@@ -288,9 +288,10 @@ TEST(Forks, ThatWriteToAnOperand) {
 
 // What was forked before the chain has written what it writes where it is waited for.
 TEST(Forks, AreWaitedFor) {
-  const Module module = net(
-      "def part(self, x):\n    self.w.mul_(2.0)\n    return x\ndef forward(self, x):\n    f = fork(self.part, x)\n    y = "
-      "self.linear(x)\n    z = torch.wait(f)\n    return self.batch_norm(y * self.scale) + z.sum()");
+  const Module module =
+      net("def part(self, x):\n    self.w.mul_(2.0)\n    return x\ndef forward(self, x):\n    f = fork(self.part, x)\n "
+          "   y = "
+          "self.linear(x)\n    z = torch.wait(f)\n    return self.batch_norm(y * self.scale) + z.sum()");
   const auto sites = fuse_graph(graph_of(module));
   ASSERT_EQ(sites.size(), 1u);
   EXPECT_EQ(sites[0].reason, "`wait` in net.py:7 stands inside the chain and may do anything");

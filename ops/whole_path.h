@@ -28,7 +28,8 @@ class WholePath {
 
   bool takes(const Linear& linear, const Tail& tail) const { return kernels_.refuses(linear, tail) == nullptr; }
 
-  // The result of a call that it takes, of these sizes; undefined where the device has no room for it now. `weight` is defined where what was kept of it may be used.
+  // The result of a call that it takes, of these sizes; undefined where the device has no room for it now. `weight` is defined where
+  // what was kept of it may be used.
   at::Tensor run(Linear& linear, Tail& tail, at::IntArrayRef sizes, const at::TensorOptions& kind,
                  const at::Tensor& weight = {});
 

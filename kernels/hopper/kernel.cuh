@@ -4,10 +4,14 @@
 // ring of stages with steps of x and w, a warp prepares what belongs to the next tile's columns. The two others multiply, each
 // its half of the rows. With 16-bit elements they then round the product, as eager's linear does, into half as many registers,
 // and compute its tail part by part while the tensor cores work on the next tile; with float32 there is no room for that, and
-// the tail comes first. Where statistics of a whole batch come between, they gather those first, two warps of the first merge them,
-// and the blocks that share columns agree on them meanwhile; or the tail is left to another kernel. Or they take turns, each with rows of its own: while one multiplies, the other computes its tail.
+// the tail comes first. Where statistics of a whole batch come between, they gather those first, two warps of the first merge
+// them, and the blocks that share columns agree on them while the next tile is multiplied; or the tail is left to another kernel.
+// Or the two warpgroups take turns, each with rows of its own: while one multiplies, the other computes its tail.
 // docs/kernels.md draws it.
 #pragma once
+// A barrier of the grid is all that is wanted of it, not the standard library that it brings, whose headers want a toolkit of one
+// piece.
+#define _CG_LIMIT_INCLUDED_DEPENDENCIES
 #include <cooperative_groups.h>
 
 #include "agreement.cuh"

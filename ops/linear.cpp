@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "plain.h"
+#include "settled.h"
 #include "whole_path.h"
 
 namespace tailor {
@@ -33,8 +34,10 @@ WholePaths& paths() {
   return found;
 }
 
-// x · weightᵀ + bias by our kernel, or undefined where it does not take that.
-at::Tensor by_kernel(const Operand& x, const Operand& weight, const at::Tensor& bias) {
+// x · weightᵀ + bias by our kernel, or undefined where it does not take that. `parameter` is the weight where what was kept of it may
+// be used.
+at::Tensor by_kernel(const Operand& x, const Operand& weight, const at::Tensor& bias,
+                     const at::Tensor& parameter = {}) {
   if (paths().empty() || !x.matrix.is_cuda() || x.matrix.scalar_type() != at::kFloat || !x.is_dense() ||
       !weight.is_dense() || !is_dense_vector(bias))
     return {};
@@ -42,13 +45,14 @@ at::Tensor by_kernel(const Operand& x, const Operand& weight, const at::Tensor& 
   linear.inner = x.inner();
   linear.x_transposed = x.transposed;
   linear.weight_transposed = weight.transposed;
+  linear.weight_is_settled = parameter.defined() && is_settled(parameter);
   Tail tail;
   tail.element = Element::float32;
   tail.rows = x.rows();
   tail.columns = weight.rows();
   WholePath* const taker = paths().taker(linear, tail);
   if (taker == nullptr) return {};
-  return taker->run(linear, tail, {tail.rows, tail.columns}, x.matrix.options().requires_grad(false));
+  return taker->run(linear, tail, {tail.rows, tail.columns}, x.matrix.options().requires_grad(false), parameter);
 }
 
 at::Tensor as_matrix(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor : tensor.flatten(0, -2); }
@@ -123,7 +127,7 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::T
   at::Tensor out;
   {
     const c10::AutoGradMode off(false);  // the node is our own
-    out = by_kernel({as_matrix(input)}, {weight}, bias);
+    out = by_kernel({as_matrix(input)}, {weight}, bias, weight);
     if (out.defined() && input.dim() != 2) {
       std::vector<std::int64_t> sizes = input.sizes().vec();
       sizes.back() = weight.size(0);

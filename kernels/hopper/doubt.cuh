@@ -36,13 +36,19 @@ struct Doubt {
   __device__ __forceinline__ int thread_row(int index) const { return row + lane / 4 + 8 * row_of(index); }
   __device__ __forceinline__ int thread_column(int index) const { return column + lane % 4 * 2 + column_of(index); }
 
-  // Whether a result stands: what is known of its two rows may be of all columns of a tile, the worst of each.
-  __device__ __forceinline__ bool is_sure(float magnitude, const RowFacts& of_row, float doubt, float strong,
-                                          float short_of_digits) const {
-    const bool may_be_exact = of_row.short_of_digits * short_of_digits >= too_short && magnitude < least_inexact;
-    // What is no number is not sure either.
-    return magnitude >= of_row.doubt + doubt &&
-           of_row.strong * strong > few_products * static_cast<float>(halves.inner) && !may_be_exact;
+  // Whether a result stands: what is known of its two rows may be of all columns of a tile, the worst of each. What is lost must be
+  // little beside the sum of the products' magnitudes, of which two lower bounds are known: the result's own magnitude, and what the
+  // numbers come to that are heavy in both rows.
+  __device__ __forceinline__ bool is_sure(float magnitude, const RowFacts& of_row, const RowFacts& of_column) const {
+    const float lost = of_row.doubt + of_column.doubt;
+    if (lost == -INFINITY) return true;  // one of them is zero, and the other no infinity
+    const auto inner = static_cast<float>(halves.inner);
+    const auto share = [](float of_whole) { return of_whole / whole_share; };
+    const float heavy_in_both = (share(of_row.heavy + of_column.heavy) - 1) * inner;
+    const float strong_in_both = share(of_row.strong) * share(of_column.strong) * inner;
+    const bool may_be_exact =
+        of_row.short_of_digits * of_column.short_of_digits >= too_short && magnitude < least_inexact;
+    return fmaxf(magnitude, heavy_in_both * of_both_heavy) >= lost && strong_in_both > few_products && !may_be_exact;
   }
 
   // Whether any of the warp's results is doubted. Those that are become NaN, which no sum of halves is.
@@ -53,17 +59,14 @@ struct Doubt {
     for (int i = 0; i < results_of_thread; ++i) least[row_of(i)] = fminf(least[row_of(i)], fabsf(sums[i]));
     bool sure = true;
 #pragma unroll
-    for (int i = 0; i < 2; ++i)
-      sure &= is_sure(least[i], of_rows[i], facts.most_doubt, facts.least_strong, facts.most_short);
+    for (int i = 0; i < 2; ++i) sure &= is_sure(least[i], of_rows[i], facts.worst);
     if (__all_sync(~0u, sure)) return false;
     bool any = false;
 #pragma unroll
     for (int i = 0; i < results_of_thread; ++i) {
       const RowFacts& of_column = facts.of[thread_column(i) - column];
       const bool is_there = thread_row(i) < rows && thread_column(i) < columns;
-      if (!is_there ||
-          is_sure(fabsf(sums[i]), of_rows[row_of(i)], of_column.doubt, of_column.strong, of_column.short_of_digits))
-        continue;
+      if (!is_there || is_sure(fabsf(sums[i]), of_rows[row_of(i)], of_column)) continue;
       sums[i] = NAN;
       any = true;
     }

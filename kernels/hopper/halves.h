@@ -11,14 +11,23 @@ struct alignas(16) RowFacts {
   // A result (in units of the scaled rows) whose magnitude is less than x's row's doubt plus the weight's row's is computed
   // again, from the float32 numbers. Minus infinity where all numbers are zero, infinity where halves are no use.
   float doubt;
-  float
-      strong;  // how many numbers are not far below the largest; infinity where all are zero, which there is no doubt about
   // Of whole numbers (times a power of two), how many digits halves are short of: `none_short` where one half holds them all,
   // `some_short` where it takes two, `all_short` where a digit is lost. Zero where they are not whole.
   float short_of_digits;
+  // The shares of its numbers that are not far below the largest, and that are near it, rounded down; all where all are zero.
+  std::uint16_t strong, heavy;
 };
+constexpr std::uint16_t whole_share = 65535;
 
-// A sum of few products is nearly exact in float32. So many are few: as two rows with these counts have on average.
+// A number of a scaled row of at least that much may decide a result.
+constexpr float least_strong = 4;
+// Of at least that much it tells how large the sum of the products' magnitudes is: numbers that are heavy in both rows add its square
+// at least. A result may have lost 2^-23 of that sum; an eighth of it where only this is known of it, as SGEMM's own error is less than
+// that where it is least.
+constexpr float least_heavy = 128;
+constexpr float of_both_heavy = least_heavy * least_heavy / 8;
+
+// A sum of few products is nearly exact in float32. So many are few: as two rows with these shares have on average.
 constexpr float few_products = 64;
 
 // Sums of whole numbers float32 may have to the last bit: where two rows are together so short of digits, and the result is

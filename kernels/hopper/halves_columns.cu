@@ -1,71 +1,231 @@
-// Makes halves of a matrix that is stored transposed: its rows are columns in memory, and become rows on the way. A block takes
-// a strip of 32 of them, 128 bytes wide, and goes down it twice: for the largest numbers, and for the halves.
+// Makes halves of matrices that are stored transposed: their rows are columns in memory, and become rows on the way. A cluster takes
+// a strip of 32 of them, 128 bytes wide, and each of its blocks a part of the length. A block goes down its part, a chunk at a time in
+// shared memory, for the largest numbers, and back up for the halves: the last chunk is still there, and those before it in the L2.
 #include "../ceiling.h"
 #include "../cuda/launch.cuh"
 #include "halves_split.cuh"
+#include "maps.h"
+#include "ptx.cuh"
 
 namespace tailor::hopper {
 namespace {
 
-constexpr int strip = 32;  // rows of the result
-constexpr int warps = 32;
-constexpr int depth = 32 * packet;  // of a piece that is turned in shared memory: a packet for each lane
-constexpr int lines = depth / warps;
+constexpr int strip = 32;         // rows of the result
+constexpr int quads = strip / 4;  // of neighbours in memory; a warp splits one
+constexpr int threads = quads * 32;
+constexpr int warps = threads / 32;
+constexpr int lines_at_once = threads / quads;
+constexpr int piece = 32 * packet;  // that a warp splits of its rows at a time: a packet for each lane
+constexpr int chunk = 4 * piece;    // three blocks of so many lines are a multiprocessor's shared memory
+constexpr int blocks_at_once = 3;
+constexpr int most_parts = 8;  // of a cluster
 
-struct Turning {
-  float at[depth][strip + 1];  // one more, and neither rows nor columns meet in a bank
-  std::uint32_t largest[warps][strip];
+struct alignas(16) Quad {
+  float at[4];
 };
 
-__global__ void __launch_bounds__(32 * warps) split_columns(const __grid_constant__ Halves halves, bool is_weight) {
-  cuda::wait_for_kernel_before();
-  __shared__ Turning shared;
-  const SplitMatrix& matrix = is_weight ? halves.weight : halves.x;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * strip;
-  const bool is_there = first + lane < matrix.rows;
-  const float* const from = matrix.from + first + lane;
-  const auto read_line = [&](int k) { return is_there && k < halves.inner ? from[k * matrix.stride] : 0.0f; };
+struct Shared {
+  Quad at[chunk][quads];
+  std::uint32_t largest[warps][strip], most_of_all[strip];
+  // Of this block's part, for the others of the cluster.
+  alignas(8) std::uint32_t most[strip];
+  alignas(8) FoundByAll found[strip];
+};
 
-  std::uint32_t most = 0;
-#pragma unroll 8
-  for (int k = warp; k < halves.inner; k += warps) most = max(most, __float_as_uint(read_line(k)) & 0x7fffffffu);
-  shared.largest[warp][lane] = most;
-  __syncthreads();
-  // From here on a warp has a row.
-  const std::uint32_t largest = __reduce_max_sync(~0u, shared.largest[lane][warp]);
-  const Scale scale(largest);
-  auto* const high = static_cast<__half*>(matrix.halves) + (first + warp) * 2 * halves.padded;
-  Found found;
-  for (int piece = 0; piece < halves.padded; piece += depth) {
-    float values[lines];
-#pragma unroll
-    for (int i = 0; i < lines; ++i) values[i] = read_line(piece + i * warps + warp);
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < lines; ++i) shared.at[i * warps + warp][lane] = values[i];
-    __syncthreads();
-    const int column = lane * packet;
-    if (first + warp >= matrix.rows || piece + column >= halves.padded) continue;
-    Values turned;
-#pragma unroll
-    for (int i = 0; i < packet; ++i) turned.at[i] = scale.usable ? shared.at[column + i][warp] : 0.0f;
-    split(turned, scale.up, high + piece + column, high + halves.padded + piece + column, found);
+template <bool aligned>
+struct Strip {
+  Shared& shared;
+  const Halves& halves;
+  const SplitMatrix& matrix;
+  const std::int64_t first;  // row
+  const int part = rank_in_cluster();
+  const int parts = blocks_in_cluster();
+  const int pieces = static_cast<int>(ceiling(halves.padded, piece));
+  const int begin = pieces * part / parts * piece;
+  const int end = pieces * (part + 1) / parts * piece;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32;
+  const int warp = thread / 32;
+  const int my_rows = warp * 4;  // a warp's, in the strip
+
+  // Whether a warp reads lines, or of four lines after another the same quad: no two lanes of eight meet in a bank.
+  __device__ __forceinline__ Quad& place(unsigned line, unsigned quad) const {
+    return shared.at[line][quad ^ line / packet % quads];
   }
-  gather(found);
-  if (lane == 0 && first + warp < matrix.rows) matrix.facts[first + warp] = facts_from(found, largest, scale);
+  // A chunk ends where the next begins, and the first may begin before the part does.
+  __device__ __forceinline__ int first_line(int from) const { return max(begin - from, 0); }
+
+  // All lines of a chunk are under way at a time.
+  __device__ __forceinline__ void load(int from) const {
+    const int there = halves.inner - from;  // lines
+    const auto rows = [&](int row, int most) {
+      return static_cast<int>(min(max(matrix.rows - first - row, std::int64_t{0}), std::int64_t{most}));
+    };
+    const auto bring = [&](int at, int at_once, int row, auto bring_one) {
+      const float* own = matrix.from + (from + at) * matrix.stride + first + row;
+      for (int line = at; line < chunk; line += at_once, own += at_once * matrix.stride) bring_one(line, own);
+    };
+    if constexpr (aligned) {
+      const int row = thread % quads * 4;
+      const int some = rows(row, 4);
+      bring(first_line(from) + thread / quads, lines_at_once, row, [&](int line, const float* own) {
+        bring_four(address_of(&place(line, row / 4)), own, line < there ? some : 0);
+      });
+    } else {
+      const bool is_there = rows(lane, 1) > 0;
+      bring(first_line(from) + warp, warps, lane, [&](int line, const float* own) {
+        bring_number(address_of(&place(line, lane / 4).at[lane % 4]), own, is_there && line < there);
+      });
+    }
+    wait_for_numbers();
+    __syncthreads();
+  }
+
+  // Of a quad's rows, over some lines of a chunk.
+  __device__ __forceinline__ void look_for_largest_of(int from, std::uint32_t (&largest)[4]) const {
+    for (int line = first_line(from) + thread / quads; line < chunk; line += lines_at_once) {
+      const Quad values = place(line, thread % quads);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) largest[i] = max(largest[i], __float_as_uint(values.at[i]) & 0x7fffffffu);
+    }
+  }
+
+  // Over the cluster: what each of a warp's rows is multiplied by.
+  __device__ __forceinline__ void share_largest(std::uint32_t (&of_quad)[4], float (&scales)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      for (int other = quads; other < 32; other *= 2)
+        of_quad[i] = max(of_quad[i], __shfl_xor_sync(~0u, of_quad[i], other));
+      if (lane < quads) shared.largest[warp][lane * 4 + i] = of_quad[i];
+    }
+    __syncthreads();
+    if (thread < strip) {
+      std::uint32_t most = 0;
+      for (const auto& of_warp : shared.largest) most = max(most, of_warp[thread]);
+      shared.most[thread] = most;
+    }
+    meet_cluster();
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      const float2 pair = read_pair_of(lane % parts, address_of(&shared.most[my_rows + i]));
+      const std::uint32_t most[2] = {__reduce_max_sync(~0u, __float_as_uint(pair.x)),
+                                     __reduce_max_sync(~0u, __float_as_uint(pair.y))};
+#pragma unroll
+      for (int at = 0; at < 2; ++at) {
+        shared.most_of_all[my_rows + i + at] = most[at];
+        scales[i + at] = Scale(most[at]).up;
+      }
+    }
+  }
+
+  // Halves of a warp's rows of a chunk.
+  __device__ __forceinline__ void write(int from, const float (&scales)[4], Found (&found)[4]) const {
+    const auto rows = static_cast<int>(min(matrix.rows - first - my_rows, std::int64_t{4}));
+    const int at = first_line(from) + lane * packet;
+    auto* out = static_cast<__half*>(matrix.halves) + (first + my_rows) * 2 * halves.padded + from + at;
+    for (int line = at; line < chunk && from + line < halves.padded; line += piece, out += piece) {
+      Quad lines[packet];
+#pragma unroll
+      for (int i = 0; i < packet; ++i) lines[i] = place(line + i, warp);
+      __half* high = out;
+#pragma unroll
+      for (int row = 0; row < 4; ++row, high += 2 * halves.padded) {
+        if (row >= rows) break;
+        const Values values{lines[0].at[row], lines[1].at[row], lines[2].at[row], lines[3].at[row]};
+        split(values, scales[row], high, high + halves.padded, found[row]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ FoundByAll found_by(int block, int row) const {
+    const Address at = address_of(&shared.found[row]);
+    static_assert(sizeof(FoundByAll) == 2 * sizeof(float2));
+    const float2 pairs[2] = {read_pair_of(block, at), read_pair_of(block, at + sizeof(float2))};
+    return reinterpret_cast<const FoundByAll&>(pairs);
+  }
+
+  // All blocks' parts, by the first of them, in their order.
+  __device__ __forceinline__ void gather_all(const Found (&found)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const FoundByAll of_part = gather(found[i]);
+      if (lane == 0) shared.found[my_rows + i] = of_part;
+    }
+    meet_cluster();
+    if (part == 0 && thread < strip && first + thread < matrix.rows) {
+      FoundByAll all;
+      for (int block = 0; block < parts; ++block) all.add(found_by(block, thread));
+      const std::uint32_t largest = shared.most_of_all[thread];
+      matrix.facts[first + thread] = facts_from(all, largest, Scale(largest), halves.inner);
+    }
+    meet_cluster();  // nobody leaves while another reads what he has found
+  }
+
+  __device__ __forceinline__ void run() const {
+    std::uint32_t largest[4] = {};
+    int from = end - (end - begin + chunk - 1) / chunk * chunk;
+    for (;; from += chunk) {
+      load(from);
+      look_for_largest_of(from, largest);
+      if (from + chunk == end) break;
+      __syncthreads();
+    }
+    float scales[4];
+    share_largest(largest, scales);
+    Found found[4];
+    for (;; load(from)) {
+      write(from, scales, found);
+      from -= chunk;
+      if (from + chunk <= begin) break;
+      __syncthreads();
+    }
+    gather_all(found);
+  }
+};
+
+template <bool aligned>
+__global__ void __launch_bounds__(threads, blocks_at_once) split_columns(const __grid_constant__ Halves halves) {
+  cuda::wait_for_kernel_before();
+  cuda::let_kernel_after_begin();
+  extern __shared__ __align__(16) unsigned char shared[];
+  const std::int64_t strips_of_x = ceiling(halves.x.rows, strip);
+  const std::int64_t which = blockIdx.x / static_cast<unsigned>(blocks_in_cluster());
+  const bool is_weight = which >= strips_of_x;
+  Strip<aligned>{*reinterpret_cast<Shared*>(shared), halves, is_weight ? halves.weight : halves.x,
+                 (is_weight ? which - strips_of_x : which) * strip}
+      .run();
+}
+
+// As few parts as are in shared memory as a whole, and as many as give each multiprocessor something to do.
+int parts_of(const Halves& halves, std::int64_t strips) {
+  int parts = 1;
+  while (parts < most_parts &&
+         (parts * chunk < halves.padded || (strips * parts < cuda::processors() && parts * 2 * piece <= halves.padded)))
+    parts *= 2;
+  return parts;
+}
+
+template <bool aligned>
+const char* launch(const Halves& halves, cudaStream_t stream) {
+  const std::int64_t strips = ceiling(halves.x.rows, strip) + ceiling(halves.weight.rows, strip);
+  if (const char* error = allow_shared_memory<split_columns<aligned>>(sizeof(Shared))) return error;
+  const int parts = parts_of(halves, strips);
+  cuda::launch_with<split_columns<aligned>>({cuda::grid_of(strips * parts, 1), threads, sizeof(Shared), parts}, stream,
+                                            halves);
+  return cuda::launch_error();
+}
+
+// Whether four neighbours in memory, of four rows, can be read at a time.
+bool is_aligned(const SplitMatrix& matrix) {
+  return matrix.rows == 0 || (reinterpret_cast<std::uintptr_t>(matrix.from) % 16 == 0 && matrix.stride % 4 == 0);
 }
 
 }  // namespace
 
 const char* split_by_columns(const Halves& halves, cudaStream_t stream) {
-  for (const bool is_weight : {false, true}) {
-    const SplitMatrix& matrix = is_weight ? halves.weight : halves.x;
-    if (matrix.rows == 0) continue;
-    cuda::launch<split_columns>(cuda::grid_of(ceiling(matrix.rows, strip), 1), 32 * warps, stream, halves, is_weight);
-  }
-  return cuda::launch_error();
+  if (halves.x.rows + halves.weight.rows == 0) return nullptr;
+  return is_aligned(halves.x) && is_aligned(halves.weight) ? launch<true>(halves, stream)
+                                                           : launch<false>(halves, stream);
 }
 
 }  // namespace tailor::hopper

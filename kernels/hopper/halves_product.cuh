@@ -8,30 +8,30 @@
 namespace tailor::hopper {
 
 __device__ __forceinline__ RowFacts facts_of(const SplitMatrix& matrix, std::int64_t row) {
-  return row < matrix.rows ? matrix.facts[row] : RowFacts{1, -INFINITY, INFINITY, 0};
+  return row < matrix.rows ? matrix.facts[row] : RowFacts{1, -INFINITY, 0, whole_share, whole_share};
 }
 
 // A warp brings what is known of a tile's columns.
 __device__ __forceinline__ void bring_facts(const TileProblem& problem, int first, int lane, ColumnFacts<2>& to) {
   float doubt = -INFINITY;
-  float strong = INFINITY;
   float short_of_digits = 0;
+  unsigned strong = whole_share;
+  unsigned heavy = whole_share;
   for (int i = lane; i < tile_columns; i += 32) {
     const RowFacts facts = to.of[i] = facts_of(problem.halves.weight, first + i);
     doubt = fmaxf(doubt, facts.doubt);
-    strong = fminf(strong, facts.strong);
     short_of_digits = fmaxf(short_of_digits, facts.short_of_digits);
+    strong = min(strong, static_cast<unsigned>(facts.strong));
+    heavy = min(heavy, static_cast<unsigned>(facts.heavy));
   }
   for (int other = 16; other > 0; other /= 2) {
     doubt = fmaxf(doubt, __shfl_xor_sync(~0u, doubt, other));
-    strong = fminf(strong, __shfl_xor_sync(~0u, strong, other));
     short_of_digits = fmaxf(short_of_digits, __shfl_xor_sync(~0u, short_of_digits, other));
   }
-  if (lane == 0) {
-    to.most_doubt = doubt;
-    to.least_strong = strong;
-    to.most_short = short_of_digits;
-  }
+  strong = __reduce_min_sync(~0u, strong);
+  heavy = __reduce_min_sync(~0u, heavy);
+  if (lane == 0)
+    to.worst = {1, doubt, short_of_digits, static_cast<std::uint16_t>(strong), static_cast<std::uint16_t>(heavy)};
 }
 __device__ __forceinline__ void bring_facts(const TileProblem&, int, int, ColumnFacts<1>&) {}
 

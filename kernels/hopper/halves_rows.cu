@@ -15,9 +15,7 @@ struct Together {
   static constexpr int warps = threads / 32;
   struct Memory {
     std::uint32_t largest[warps];
-    int strong[warps];
-    float rest[warps];
-    bool has_low[warps], has_rest[warps], is_whole[warps];
+    FoundByAll found[warps];
   };
   Memory& memory;
   const int lane, warp;  // of the row's threads
@@ -34,27 +32,15 @@ struct Together {
     }
     return value;
   }
-  __device__ __forceinline__ void gather(Found& found) const {
-    hopper::gather(found);
+  __device__ __forceinline__ FoundByAll gather(const Found& found) const {
+    FoundByAll all = hopper::gather(found);
     if constexpr (warps > 1) {
-      if (lane == 0) {
-        memory.strong[warp] = found.strong;
-        memory.rest[warp] = found.rest;
-        memory.has_low[warp] = found.has_low;
-        memory.has_rest[warp] = found.has_rest;
-        memory.is_whole[warp] = found.is_whole;
-      }
+      if (lane == 0) memory.found[warp] = all;
       sync();
-      found.strong = 0;
-      found.rest = 0;
-      for (int i = 0; i < warps; ++i) {
-        found.strong += memory.strong[i];
-        found.rest += memory.rest[i];
-        found.has_low |= memory.has_low[i];
-        found.has_rest |= memory.has_rest[i];
-        found.is_whole &= memory.is_whole[i];
-      }
+      all = {};
+      for (const FoundByAll& of_warp : memory.found) all.add(of_warp);
     }
+    return all;
   }
 };
 
@@ -73,6 +59,7 @@ __device__ __forceinline__ Values read(const float* row, int column, int columns
 template <int threads, bool aligned>
 __global__ void __launch_bounds__(block_threads_of_split, 2) split_rows(const __grid_constant__ Halves halves) {
   cuda::wait_for_kernel_before();
+  cuda::let_kernel_after_begin();
   constexpr int rows_of_block = block_threads_of_split / threads;
   __shared__ typename Together<threads>::Memory memory[rows_of_block];
   const int thread = static_cast<int>(threadIdx.x) % threads;
@@ -107,16 +94,14 @@ __global__ void __launch_bounds__(block_threads_of_split, 2) split_rows(const __
   for (int i = 0; i < in_registers; ++i) {
     const int column = (i * threads + thread) * packet;
     if (column >= halves.padded || !is_there) continue;
-    // Infinity times zero is no number.
-    split(scale.usable ? values[i] : Values{}, scale.up, high + column, high + halves.padded + column, found);
+    split(values[i], scale.up, high + column, high + halves.padded + column, found);
   }
   for (int column = (in_registers * threads + thread) * packet; column < halves.padded && is_there;
        column += threads * packet)
-    split(scale.usable ? read<aligned>(from, column, halves.inner) : Values{}, scale.up, high + column,
-          high + halves.padded + column, found);
-  together.gather(found);
+    split(read<aligned>(from, column, halves.inner), scale.up, high + column, high + halves.padded + column, found);
+  const FoundByAll all_found = together.gather(found);
   if (thread != 0 || !is_there) return;
-  matrix.facts[row] = facts_from(found, largest, scale);
+  matrix.facts[row] = facts_from(all_found, largest, scale, halves.inner);
 }
 
 template <int threads>

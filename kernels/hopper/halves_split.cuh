@@ -18,12 +18,12 @@ constexpr int least_exponent = -76;
 constexpr int most_exponent = 48;
 // A number whose rest is more than that share of it is one that two halves do not hold.
 constexpr float held = 1.0f / (1 << 23);
+// Two halves hold all numbers that are larger: the least that a lower half can add is 2^-24.
+constexpr float least_held = 0.25f;
 // 2^15, the most that a number of the other row can be, over the share of a result that may be lost: 2^-23.
 constexpr float doubt_of_rest = 32768.0f * (1 << 23);
 // Stands for the rest of a number that is zero once it is scaled. Enough to doubt a sum of zero; any other is far above.
 constexpr float rest_of_nothing = 0x1p-149f;
-// A number of at least that much may decide a result.
-constexpr float strong = 4;
 // The last digit of a whole number of 24 bits whose first is 2^14.
 constexpr float last_digit = 1.0f / 512;
 
@@ -40,13 +40,30 @@ struct Scale {
   }
 };
 
+// What there is among a row's numbers, as bits.
+using Flags = std::uint32_t;
+constexpr Flags some_low = 1;     // a lower half is not zero
+constexpr Flags some_rest = 2;    // two halves do not hold a number to its last digit
+constexpr Flags some_broken = 4;  // a number is no multiple of last_digit: from then on the others are not looked for
+
 // What threads that share a row find out together.
 struct Found {
-  int strong = 0;
-  float rest = 0;         // of numbers that are not held, summed up
-  bool has_low = false;   // a lower half is not zero
-  bool has_rest = false;  // two halves do not hold a number to its last digit
-  bool is_whole = true;   // all are multiples of last_digit
+  __half2 strong{0, 0}, heavy{0, 0};  // how many are; from 2048 on fewer than there are
+  float rest = 0;                     // of numbers that are not held, summed up
+  Flags flags = 0;
+};
+// The same of all of them.
+struct FoundByAll {
+  int strong = 0, heavy = 0;
+  float rest = 0;
+  Flags flags = 0;
+
+  __device__ __forceinline__ void add(const FoundByAll& more) {
+    strong += more.strong;
+    heavy += more.heavy;
+    rest += more.rest;
+    flags |= more.flags;
+  }
 };
 
 struct Values {
@@ -58,7 +75,24 @@ __device__ __forceinline__ void look_for_largest(const Values& values, std::uint
   for (float value : values.at) largest = max(largest, __float_as_uint(value) & 0x7fffffffu);
 }
 
-// Two packets of halves, and what is lost.
+// What ordinary numbers have nothing of: that they are so small that their lower half is short of digits, or whole.
+__device__ __forceinline__ void look_closely(const Values& values, float scale, const __half2 (&highs)[packet / 2],
+                                             const __half2 (&lows)[packet / 2], Found& found) {
+#pragma unroll
+  for (int i = 0; i < packet; ++i) {
+    const float scaled = values.at[i] * scale;
+    const auto half = [&](const __half2(&all)[packet / 2]) {
+      return __half2float(i % 2 == 0 ? __low2half(all[i / 2]) : __high2half(all[i / 2]));
+    };
+    const float missing = scaled - half(highs);
+    const float rest = fabsf(missing - half(lows));
+    const bool is_nothing = scaled == 0 && values.at[i] != 0;
+    if (is_nothing || rest > held * fabsf(scaled)) found.rest += fmaxf(rest, rest_of_nothing);
+    found.flags |= (missing != 0.0f ? some_low : 0) | (rest != 0.0f ? some_rest : 0);
+  }
+}
+
+// Two packets of halves, and what is lost. Of a row that halves are no use for they may be anything.
 __device__ __forceinline__ void split(const Values& values, float scale, __half* high, __half* low, Found& found) {
   __half2 highs[packet / 2];
   __half2 lows[packet / 2];
@@ -68,42 +102,50 @@ __device__ __forceinline__ void split(const Values& values, float scale, __half*
     const float b = values.at[i + 1] * scale;
     highs[i / 2] = __floats2half2_rn(a, b);
     const float2 h = __half22float2(highs[i / 2]);
-    const float missing[2] = {a - h.x, b - h.y};
-    lows[i / 2] = __floats2half2_rn(missing[0], missing[1]);
-    const float2 l = __half22float2(lows[i / 2]);
-    const float scaled[2] = {a, b};
-    const float rest[2] = {fabsf(missing[0] - l.x), fabsf(missing[1] - l.y)};
+    lows[i / 2] = __floats2half2_rn(a - h.x, b - h.y);
+    const __half2 magnitudes = __habs2(highs[i / 2]);
+    found.strong = __hadd2(found.strong, __hge2(magnitudes, __float2half2_rn(least_strong)));
+    found.heavy = __hadd2(found.heavy, __hge2(magnitudes, __float2half2_rn(least_heavy)));
+  }
+  if ((found.flags & some_broken) == 0) {
 #pragma unroll
-    for (int at = 0; at < 2; ++at) {
-      const bool is_nothing = scaled[at] == 0 && values.at[i + at] != 0;
-      if (is_nothing || rest[at] > held * fabsf(scaled[at])) found.rest += fmaxf(rest[at], rest_of_nothing);
-      found.strong += fabsf(scaled[at]) >= strong ? 1 : 0;
-      found.has_low |= missing[at] != 0.0f;
-      found.has_rest |= rest[at] != 0.0f;
-      found.is_whole &= scaled[at] / last_digit == rintf(scaled[at] / last_digit);
+    for (float value : values.at) {
+      const float digits = value * scale / last_digit;
+      if (digits != rintf(digits)) found.flags |= some_broken;
     }
   }
+  static_assert(packet == 4);
+  const __half2 least = __hmin2(__habs2(highs[0]), __habs2(highs[1]));
+  if ((found.flags & some_broken) == 0 || !__hbgt2(least, __float2half2_rn(least_held)))
+    look_closely(values, scale, highs, lows, found);
   *reinterpret_cast<uint2*>(high) = reinterpret_cast<const uint2&>(highs);
   *reinterpret_cast<uint2*>(low) = reinterpret_cast<const uint2&>(lows);
 }
 
-__device__ __forceinline__ RowFacts facts_from(const Found& found, std::uint32_t largest, const Scale& scale) {
-  if (largest == 0) return {scale.down, -infinity, infinity, 0};
-  if (!scale.usable) return {scale.down, infinity, 0, 0};
-  const float short_of_digits = !found.is_whole  ? 0
-                                : found.has_rest ? all_short
-                                : found.has_low  ? some_short
+__device__ __forceinline__ RowFacts facts_from(const FoundByAll& found, std::uint32_t largest, const Scale& scale,
+                                               int count) {
+  if (largest == 0) return {scale.down, -infinity, 0, whole_share, whole_share};
+  if (!scale.usable) return {scale.down, infinity, 0, 0, 0};
+  const auto has = [&](Flags which) { return (found.flags & which) != 0; };
+  const float short_of_digits = has(some_broken) ? 0
+                                : has(some_rest) ? all_short
+                                : has(some_low)  ? some_short
                                                  : none_short;
-  return {scale.down, found.rest * doubt_of_rest, static_cast<float>(found.strong), short_of_digits};
+  const auto share = [&](int some) {
+    return static_cast<std::uint16_t>(static_cast<std::int64_t>(some) * whole_share / count);
+  };
+  return {scale.down, found.rest * doubt_of_rest, short_of_digits, share(found.strong), share(found.heavy)};
 }
 
-// Of a warp.
-__device__ __forceinline__ void gather(Found& found) {
-  found.strong = static_cast<int>(__reduce_add_sync(~0u, static_cast<unsigned>(found.strong)));
-  for (int other = 16; other > 0; other /= 2) found.rest += __shfl_xor_sync(~0u, found.rest, other);
-  found.has_low = __any_sync(~0u, found.has_low);
-  found.has_rest = __any_sync(~0u, found.has_rest);
-  found.is_whole = __all_sync(~0u, found.is_whole);
+// By a warp.
+__device__ __forceinline__ FoundByAll gather(const Found& found) {
+  const auto add = [](__half2 counts) {
+    const auto own = static_cast<unsigned>(__low2float(counts) + __high2float(counts));
+    return static_cast<int>(__reduce_add_sync(~0u, own));
+  };
+  FoundByAll all{add(found.strong), add(found.heavy), found.rest, __reduce_or_sync(~0u, found.flags)};
+  for (int other = 16; other > 0; other /= 2) all.rest += __shfl_xor_sync(~0u, all.rest, other);
+  return all;
 }
 
 // By kernels in files of their own: of the matrices that are stored by rows, and of those that are transposed.

@@ -2,8 +2,10 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <optional>
 #include <string_view>
 
 #include "../ceiling.h"
@@ -42,14 +44,21 @@ struct Shape {
 // `gather`, as `always`, but its blocks never agree on batch statistics; `never`.
 enum class Wanted : std::uint8_t { where_faster, always, gather, few_rows, never };
 constexpr bool also_where_slower(Wanted wanted) { return wanted == Wanted::always || wanted == Wanted::gather; }
+constexpr std::optional<Wanted> wanted_by(std::string_view word) {
+  if (word.empty()) return Wanted::where_faster;
+  if (word == "always") return Wanted::always;
+  if (word == "gather") return Wanted::gather;
+  if (word == "few_rows") return Wanted::few_rows;
+  if (word == "never") return Wanted::never;
+  return std::nullopt;
+}
 inline Wanted wanted() {
   static const Wanted read = [] {
     const char* value = std::getenv("TAILOR_HOPPER");
-    const std::string_view text = value != nullptr ? value : "";
-    if (text == "always") return Wanted::always;
-    if (text == "gather") return Wanted::gather;
-    if (text == "few_rows") return Wanted::few_rows;
-    return text == "never" ? Wanted::never : Wanted::where_faster;
+    const std::optional<Wanted> known = wanted_by(value != nullptr ? value : "");
+    if (!known)
+      std::fprintf(stderr, "Tailor does not know TAILOR_HOPPER=%s. It knows always, gather, few_rows, never.\n", value);
+    return known.value_or(Wanted::where_faster);
   }();
   return read;
 }

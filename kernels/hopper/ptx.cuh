@@ -75,6 +75,15 @@ __device__ __forceinline__ void meet_cluster() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
+// A number, or up to four, to shared memory without a register on the way; zeros for those that are not there.
+__device__ __forceinline__ void bring_number(Address to, const float* from, bool is_there) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(is_there ? 4 : 0) : "memory");
+}
+__device__ __forceinline__ void bring_four(Address to, const float* from, int there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there * 4) : "memory");
+}
+__device__ __forceinline__ void wait_for_numbers() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 // Two neighbours in another block's shared memory, at the address where this one has its own.
 __device__ __forceinline__ float2 read_pair_of(int block, Address at) {
   float2 value;

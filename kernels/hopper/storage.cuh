@@ -62,7 +62,7 @@ struct ColumnFacts {};
 template <>
 struct ColumnFacts<2> {
   RowFacts of[tile_columns];
-  float most_doubt, least_strong, most_short;
+  RowFacts worst;  // in each respect
 };
 
 // What each warp has found out about a part's columns, of two parts at a time; and whether what all blocks have found out lies

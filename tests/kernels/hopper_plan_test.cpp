@@ -18,6 +18,15 @@ std::string reason(Shape shape, Wanted wanted = Wanted::where_faster) {
 
 const std::string few = "it has too few tiles for the processors";
 
+TEST(HopperPlan, KnowsItsSwitchesWords) {
+  EXPECT_EQ(wanted_by(""), Wanted::where_faster);
+  EXPECT_EQ(wanted_by("always"), Wanted::always);
+  EXPECT_EQ(wanted_by("gather"), Wanted::gather);
+  EXPECT_EQ(wanted_by("few_rows"), Wanted::few_rows);
+  EXPECT_EQ(wanted_by("never"), Wanted::never);
+  for (const char* other : {"banana", "Always", "0", "never "}) EXPECT_EQ(wanted_by(other), std::nullopt) << other;
+}
+
 TEST(HopperPlan, TakesWhatFillsTheProcessors) {
   EXPECT_EQ(reason({1024, 8192, 8192}), "");
   EXPECT_EQ(reason({16384, 4096, 4096}), "");

@@ -8,7 +8,7 @@ import torch
 
 import cases
 from cases import CHAINS, draw
-from checks import Checks, copied, main
+from checks import Checks, calls_of, copied, main
 from comparing import Gradients
 
 os.environ.setdefault("TAILOR_HOPPER", "never")  # hopper_test has that one
@@ -122,6 +122,12 @@ class CudaTest(Referee, Gradients):
         for op in (op for op in CHAINS if op.group_norm):
             for columns in (255, 256, 260, 264, 512, 516, 1020, 1024):
                 self.backward(op, sized(op, 9, columns), f"a group of {columns}")
+            for columns in (257, 258, 514, 1022, 1028):
+                arguments = sized(op, 9, columns)
+                before = calls_of(op.stem, "reference")
+                found = self.gradients(op, op, copied(arguments))
+                self.assertEqual(calls_of(op.stem, "reference"), before + 1, f"{op}: a group of {columns} is wider than the backward holds")
+                self.assert_gradients(found, op, arguments, f"a group of {columns}")
 
     def test_columns(self):
         for (op, training), dtype, columns in itertools.product(self.each(), cases.FLOATS, EDGES):

@@ -66,6 +66,13 @@ class FewRowsTest(Float32):
                 self.not_worse(x, weight, f"x of 2^{power} beside 2^{large}", times, floor=2.0**-23)
                 self.not_worse(weight, x, f"a weight of 2^{power} beside 2^{large}", times, floor=2.0**-23)
 
+    def test_small_x_by_large_weights(self):
+        """Scaled so that the largest number of a row is 2^60, some are so small that thirds lose digits. Weights multiply what is lost."""
+        for power, up in itertools.product(range(-104, -60, 4), (10, 20, 40)):
+            x, weight = torch.randn(40, LEAST, device="cuda") * 2.0**power, torch.randn(144, LEAST, device="cuda") * 2.0**up
+            x[:, 3], weight[:, 3] = 2.0**100, 0
+            self.not_worse(x, weight, f"x of 2^{power} beside 2^100, weights of 2^{up}", floor=2.0**-23)
+
     def test_next_to_nothing_times_much(self):
         """Of a weight so small that it has few bits, by x that is far below a number that meets zero."""
         for power, large, much in itertools.product(range(-149, -105, 3), (61, 80, 100, 120), (30, 32, 50)):

@@ -107,6 +107,33 @@ class LinearTest(Referee):
             with self.assertRaisesRegex(RuntimeError, "second time", msg=node.name()):
                 node(of_out)
 
+    def test_halves_of_columns(self):
+        """Of what is stored transposed they are made by another kernel: the same product, bit for bit, is also the gradient of another
+        linear's input, whose operand is stored by rows. The sums are as long as a batch has rows."""
+        op = next(o for o in CHAINS if o.stem == "linear_sigmoid_mul_add")
+
+        def gradient(name, x, weight, of_out):
+            arguments = {"input": x.clone(), "weight": weight.clone(), "bias": None, "factor": 0.0}
+            before = calls_of(*COUNTER)
+            made, = torch.autograd.grad(op({**arguments, name: arguments[name].requires_grad_()}), arguments[name], of_out)
+            self.assertEqual(calls_of(*COUNTER) - before, 2, "products")
+            return made
+
+        for rows, columns, inner in ((3, 16, 8), (127, 33, 65), (129, 64, 31), (770, 96, 40), (1537, 40, 130), (6200, 31, 64), (13001, 70, 96)):
+            of_out, x = torch.randn(rows, columns, device="cuda"), torch.randn(rows, inner, device="cuda")
+            of_out[rows * 2 // 3, 1] = 3e4  # in one block's part alone
+            x[rows // 2, 2], x[-1, 3], x[:, 5] = 1e-30, torch.inf, 0
+            for tensor in (of_out, x):  # whole ones at first
+                tensor[:, 6:12] *= 900
+                tensor[: rows // 16, 6:12].round_()
+                tensor[:, 4] = tensor[:, 4].sign() * 4095
+            mine = gradient("weight", x, torch.randn(columns, inner, device="cuda"), of_out)
+            other = gradient("input", torch.randn(columns, inner, device="cuda"), x, of_out.t().contiguous())
+            self.assert_bitwise(mine, other, f"{rows}×{columns} by {rows}×{inner}")
+            exact = of_out.double().t() @ x.double()
+            finite = exact.isfinite()
+            self.close(mine[finite], (of_out.t() @ x)[finite], exact[finite], f"{rows}×{columns} by {rows}×{inner}")
+
     def test_batch_statistics(self):
         for op in (op for op in CHAINS if op.batch_norm and not op.inference):
             for rows, columns, inner in ((2, 16, 300), (130, 320, 260), (300, 576, 1000)):

@@ -138,6 +138,18 @@ class ErrorTest(Float32):
         self.not_worse((30 * torch.randn(2048, 1024, device="cuda")).softmax(1), torch.randn(2048, 1024, device="cuda"), "a softmax",
                        floor=2.0**-20 if FEW_ROWS else ROUNDING)
 
+    def test_many_small_numbers_beside_a_heavy_one(self):
+        """Halves lose all of the small ones, and it adds up. SGEMM, which meets the others last, does not. What is known of the heavy
+        number must not excuse it, nor what is known of a hundred others."""
+        inner, rows = 4096, 130
+        x = torch.full((rows, inner), 2.0**-25, device="cuda") * (0.9 + 0.09 * torch.rand(rows, inner, device="cuda"))
+        weight = torch.full((rows, inner), 1.9 * 2.0**14, device="cuda")
+        x[:, 0], weight[:, 0] = 2.0**14, 0
+        x[:, -101:-1] = 4 * torch.randn(rows, 100, device="cuda").sign()
+        x[:, -1], weight[:, -101:] = 128, 128
+        self.not_worse(x, weight, "small numbers", floor=ROUNDING)
+        self.not_worse(weight, x, "small numbers in the weight", floor=ROUNDING)
+
     def test_one_hot_and_identity_weights(self):
         """Results are elements of x, all 24 bits of them, from 1e-30 to 1e30."""
         for inner, columns in ((LEAST, LEAST), (300, 300), (512, 1024), (1000, 12)):

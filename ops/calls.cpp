@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "fork.h"
 #include "second_copy.h"
 
 namespace tailor {
@@ -14,11 +15,16 @@ namespace {
 struct Counters {
   std::mutex mutex;
   std::vector<CallCounter*> all;
+  Counters();
 };
 
 Counters& counters() {
   static Counters* never_destroyed = new Counters;  // counters of other files may outlive a static of this one
   return *never_destroyed;
+}
+
+Counters::Counters() {
+  free_in_children<[]() -> std::mutex& { return counters().mutex; }>();
 }
 
 c10::Dict<std::string, std::int64_t> calls() {

@@ -26,8 +26,9 @@ inline bool from_environment(const char* name, bool otherwise) {
     static std::mutex mutex;
     static auto* said = new std::set<std::string>;  // never destroyed, see refusals.cpp
     const std::lock_guard lock(mutex);
-    if (said->insert(name).second)
+    if (said->insert(name).second) {
       TORCH_WARN("Tailor takes ", name, "=", value, " for 1. It knows 0, off, false, no and 1, on, true, yes.");
+    }
   }
   return true;
 }

@@ -151,16 +151,18 @@ std::tuple<at::Tensor, at::Tensor> check(const at::Tensor& input, const at::Tens
   }
 }
 
-// Storages are compared by the memory that they span: two storages may share it (an array seen through DLPack).
+// Storages are compared by the memory that they span: two storages may share it (an array seen through DLPack). Where there is no
+// memory, as with fake tensors, whose sizes may be symbols, the storage itself is what they may share.
 bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   if (!a.has_storage() || !b.has_storage()) return true;
+  if (a.storage().is_alias_of(b.storage())) return true;
   const auto span = [](const at::Tensor& t) {
     const auto* begin = static_cast<const char*>(t.storage().data());
-    return std::pair(begin, begin + t.storage().nbytes());
+    return std::pair(begin, begin + (begin == nullptr ? 0 : t.storage().nbytes()));
   };
   const auto [a_begin, a_end] = span(a);
   const auto [b_begin, b_end] = span(b);
-  return a.storage().is_alias_of(b.storage()) || (a_begin < b_end && b_begin < a_end);
+  return a_begin < b_end && b_begin < a_end;
 }
 
 // Made in inference mode where the tensor was, and else outside of it: eager refuses to save the one for a backward, and

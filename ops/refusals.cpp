@@ -6,6 +6,7 @@
 #include <string>
 
 #include "environment.h"
+#include "fork.h"
 
 namespace tailor {
 namespace {
@@ -15,15 +16,21 @@ bool is_logging() {
   return on;
 }
 
+std::mutex& mutex() {
+  static auto* one = [] {
+    free_in_children<mutex>();
+    return new std::mutex;  // never destroyed: a thread may still be running when the process ends
+  }();
+  return *one;
+}
+
 }  // namespace
 
 void note_refusal(std::string_view op, std::string_view reason) {
   if (!is_logging()) return;
-  static std::mutex mutex;
-  static auto* said =
-      new std::set<std::string>;  // never destroyed: a thread may still be running when the process ends
+  static auto* said = new std::set<std::string>;
   const std::string line = "tailor: " + std::string(op) + " runs its reference: " + std::string(reason) + "\n";
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(mutex());
   if (said->insert(line).second) std::fputs(line.c_str(), stderr);
 }
 

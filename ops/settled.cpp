@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -18,10 +20,16 @@ namespace {
 // How much may be kept: TAILOR_KEEP_MIB, else 16 GiB. Beyond it, what was not used for longest goes.
 std::int64_t most_bytes() {
   static const std::int64_t bytes = [] {
+    constexpr std::int64_t otherwise = 16384;
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() >> 20;
     const char* value = std::getenv("TAILOR_KEEP_MIB");
+    if (value == nullptr || *value == '\0') return otherwise << 20;
     char* end = nullptr;
-    const long long given = value != nullptr ? std::strtoll(value, &end, 10) : -1;
-    return (given >= 0 && end != value && *end == '\0' ? given : 16384) << 20;
+    const long long given = std::strtoll(value, &end, 10);  // the largest there is, where it is larger
+    if (end != value && *end == '\0' && given >= 0) return std::min<std::int64_t>(given, most) << 20;
+    std::fprintf(stderr, "Tailor takes TAILOR_KEEP_MIB=%s for %lld. It is to be a number of MiB, such as 0 or 4096.\n",
+                 value, static_cast<long long>(otherwise));
+    return otherwise << 20;
   }();
   return bytes;
 }
@@ -64,6 +72,7 @@ class Store {
   bool is_empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
   void settle(const at::Tensor& weight) {
+    most_bytes();  // whoever settles hears of a number that is none
     const std::lock_guard lock(mutex_);
     forget_the_dead();
     all_.try_emplace(weight.unsafeGetTensorImpl(),

@@ -3,6 +3,8 @@
 #include "ops/chain.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -52,6 +54,26 @@ TEST(Calls, Reset) {
   torch::jit::Stack stack;
   op("reset_calls").callBoxed(stack);
   for (const auto& entry : all()) EXPECT_EQ(entry.value().toInt(), 0) << entry.key();
+}
+
+TEST(Calls, AreToldToAChildThatWasForkedMeanwhile) {
+  std::atomic<bool> over{false};
+  std::thread asking([&] {
+    while (!over) all();
+  });
+  int wrong = 0;
+  for (int i = 0; i < 200 && wrong == 0; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);  // a lock that the other thread held would never be free
+      all();
+      _exit(0);
+    }
+    waitpid(child, &wrong, 0);
+  }
+  over = true;
+  asking.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST(Calls, ACounterLivesAsLongAsItsOwner) {

@@ -302,7 +302,7 @@ class LoadTest(unittest.TestCase):
         """Whoever has asked the driver for GPUs must not fork and use one: so loading the library asks nothing."""
         code = ("import os, sys, torch; torch.ops.load_library(sys.argv[1]); child = os.fork()\n"
                 "if child == 0:\n    os._exit(0 if torch.zeros(1, device='cuda').item() == 0 else 1)\n"
-                "sys.exit(os.waitpid(child, 0)[1])")
+                "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))")
         done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, library()], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr[-2000:])
 

@@ -44,6 +44,13 @@ class AnswersTest(Settled):
         self.assertGreaterEqual(json.loads(self.tailor.settle_(model))["weights"], 1)
         self.tailor.release_(model)
 
+    def test_a_bound_that_is_none(self):
+        for bound, said in (("16MiB", True), ("-5", True), ("4096", False), ("", False), ("9" * 30, False)):
+            done = subprocess.run([sys.executable, __file__, "--settles"], capture_output=True, text=True,
+                                  env={**os.environ, "TAILOR_KEEP_MIB": bound}, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+            self.assertEqual(f"TAILOR_KEEP_MIB={bound}" in done.stderr, said, done.stderr[-2000:])
+
     def test_only_modules(self):
         for op in (self.tailor.settle_, self.tailor.release_):
             with self.assertRaisesRegex(TypeError, "takes a scripted or traced module"):
@@ -120,6 +127,43 @@ class KeptTest(Settled):
         gc.collect()
         self.assertEqual(self.kept(self.tailor.release_(self.model._c)), 0, "what was kept of weights that are gone is gone")
 
+    def test_linears_whose_tail_is_apart(self):
+        """With gradients, and with batch statistics."""
+        class Normed(Net):
+            def __init__(self):
+                super().__init__()
+                self.scale, self.bn = torch.nn.Parameter(torch.randn(COLUMNS)), torch.nn.BatchNorm1d(COLUMNS)
+
+            def forward(self, x):
+                return self.bn(self.gemm(x) * self.scale)
+
+        for gradients in (False, True):
+            model = torch.jit.script(Normed().cuda())
+
+            def step():
+                with torch.set_grad_enabled(gradients):
+                    return self.assert_calls("linear", lambda: model(self.x), "the linear by itself", "fp16x3")
+            before = step()
+            self.tailor.settle_(model)
+            for _ in range(2):
+                self.assert_bitwise(step(), before, f"gradients {gradients}")
+            self.assertGreaterEqual(self.kept(self.tailor.settle_(model)), COLUMNS * INNER * 4)
+            with torch.no_grad():
+                model.gemm.weight.data.mul_(2)  # that leaves no trace
+            self.assert_bitwise(step(), before, "what is kept is used")
+            if gradients:
+                self.assert_learns_from_the_weight_of_now(model)
+            self.tailor.release_(model)
+
+    def assert_learns_from_the_weight_of_now(self, model):
+        """A step of an optimizer is a write that torch sees."""
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(self.x).square().sum().backward()
+        optimizer.step()
+        settled = model(self.x)
+        self.tailor.release_(model)
+        self.assert_bitwise(settled, model(self.x), "after a step")
+
     def test_streams(self):
         self.tailor.settle_(self.model)
         expected = self.run_model()
@@ -154,7 +198,7 @@ class KeptTest(Settled):
                 self.assert_bitwise(out, self.run_model(), f"replay {seed}")
 
     def test_bound(self):
-        for mebibytes, kept in (("2", "[1, 2, 2, 2, 2, 2]"), ("0", "[0, 0, 0, 0, 0, 0]"), ("100", "[1, 2, 3, 4, 4, 4]")):
+        for mebibytes, kept in (("2", "[1, 2, 2, 2, 2, 2]"), ("0", "[0, 0, 0, 0, 0, 0]"), ("100", "[1, 2, 3, 4, 4, 4]"), (str(2**63), "[1, 2, 3, 4, 4, 4]")):
             done = subprocess.run([sys.executable, "-W", "ignore", __file__, "--calls"], capture_output=True, text=True,
                                   env={**os.environ, "TAILOR_KEEP_MIB": mebibytes}, check=False)
             self.assertEqual(done.stdout.strip(), kept, f"TAILOR_KEEP_MIB={mebibytes}: {done.stderr[-2000:]}")
@@ -186,5 +230,8 @@ if __name__ == "__main__":
         print("settled_test: no GPU of compute capability 9.0 here, most of it is skipped", flush=True)
     if "--calls" in sys.argv:
         calls()
+    elif "--settles" in sys.argv:
+        model = torch.jit.script(Net())
+        load().settle_(model._c)  # the module itself torch 2.11 would keep alive, into the end of the process
     else:
         main()

@@ -94,10 +94,46 @@ void before_execution(std::shared_ptr<torch::jit::Graph>& graph) noexcept {
   }
 }
 
-torch::jit::Module module_of(const c10::IValue& value, const char* op) {
+torch::jit::Module module_of(const c10::IValue& value, const std::string& op, const char* wanted = "module") {
   if (value.isModule()) return value.toModule();
-  TORCH_CHECK_TYPE(false, "tailor::", op, " takes a scripted or traced module, got ", value.tagKind(),
+  TORCH_CHECK_TYPE(false, op, " takes a scripted or traced ", wanted, ", got ", value.tagKind(),
                    ". Call torch.jit.script first.");
+}
+
+// What torch makes of an object of Python's; the object where that is nothing.
+c10::IValue seen_by_torch(const c10::IValue& value) {
+  try {
+    return value.toPyObjectHolder()->toIValue(c10::AnyType::get());
+  } catch (const std::exception&) {
+    return value;
+  }
+}
+
+// An op that takes a module or a function and answers with a report. torch makes no `Any` of a function. So there is a
+// second overload, for any object of Python's: torch tells its type, and that of a function leads to the function.
+template <auto make_report>
+void answer(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  c10::IValue value = torch::jit::pop(*stack);
+  if (value.isPyObject()) {
+    const auto type = value.toPyObjectHolder()->tryToInferType();
+    if (const auto function = type.success() ? type.type()->template cast<c10::FunctionType>() : nullptr) {
+      stack->emplace_back(make_report(*function->function()).json());
+      return;
+    }
+    value = seen_by_torch(value);
+  }
+  auto module = module_of(value, op.schema().name(), "module or function");
+  stack->emplace_back(make_report(module).json());
+}
+
+template <auto make_report>
+void define(torch::Library& library, const std::string& name) {
+  // Python tries the overloads in this order. A schema as text has no word for PyObject.
+  library.def(c10::FunctionSchema("tailor::" + name, "object", {c10::Argument("module", c10::PyObjectType::get())},
+                                  {c10::Argument("", c10::StringType::get())}));
+  library.def((name + "(Any module) -> str").c_str());
+  for (const char* overload : {".object", ""})
+    library.impl((name + overload).c_str(), torch::CppFunction::makeFromBoxedFunction<&answer<make_report>>());
 }
 
 // Every float32 matrix that the module holds, be it a parameter or, in a frozen graph, a constant.
@@ -140,20 +176,13 @@ const bool installed = [] {
 
 TORCH_LIBRARY_FRAGMENT(tailor, library) {
   if (is_second_copy()) return;
-  library.def("fuse_(Any module) -> str", [](const c10::IValue& value) {
-    auto module = module_of(value, "fuse_");
-    return fuse(module).json();
-  });
-  library.def("unfuse_(Any module) -> str", [](const c10::IValue& value) {
-    auto module = module_of(value, "unfuse_");
-    return unfuse(module).json();
-  });
-  library.def("inspect(Any module) -> str",
-              [](const c10::IValue& value) { return inspect(module_of(value, "inspect")).json(); });
+  define<[](auto& what) { return fuse(what); }>(library, "fuse_");
+  define<[](auto& what) { return unfuse(what); }>(library, "unfuse_");
+  define<[](auto& what) { return inspect(what); }>(library, "inspect");
   library.def("settle_(Any module) -> str",
-              [](const c10::IValue& value) { return with_each_weight(value, "settle_", settle); });
+              [](const c10::IValue& value) { return with_each_weight(value, "tailor::settle_", settle); });
   library.def("release_(Any module) -> str",
-              [](const c10::IValue& value) { return with_each_weight(value, "release_", release); });
+              [](const c10::IValue& value) { return with_each_weight(value, "tailor::release_", release); });
   library.def("auto(bool on) -> bool", [](bool on) { return automatic.exchange(on); });
 }
 

@@ -1,8 +1,10 @@
 #include "graph.h"
 
+#include <dlfcn.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <sstream>
 #include <unordered_map>
@@ -33,10 +35,31 @@ bool is_made_up(const SourceRange& range) {
   return place && std::get<0>(*place).rfind('<', 0) == 0;
 }
 
-// `2.0 / x` is a method of torch's Tensor in a trace.
-bool is_torchs(const std::string& file) {
-  return file.find("torch/nn/") != std::string::npos || file.find("torch/_tensor.py") != std::string::npos;
+// Where the torch is installed that runs: libtorch is in torch/lib/.
+const std::string& packages() {
+  static const auto* found = [] {
+    Dl_info here{};
+    const bool known = dladdr(reinterpret_cast<const void*>(&torch::jit::toIValue), &here) != 0 && here.dli_fname;
+    const std::filesystem::path library = known ? here.dli_fname : "";
+    return new std::string(library.lexically_normal().parent_path().parent_path().parent_path().string() + "/");
+  }();
+  return *found;
 }
+
+// Whether the file is `name`, or in it where that is a folder, and torch's: of the torch that runs, of one on the machine on
+// which a file was made, or in such a file. That others have a torch/nn/ too is no wonder.
+bool is_torchs(std::string_view file, std::string_view name) {
+  for (auto at = file.find(name); at != std::string_view::npos; at = file.find(name, at + 1)) {
+    const std::string_view before = file.substr(0, at);
+    if (before.empty() || before == packages()) return true;
+    for (const char* folder : {"/site-packages/", "/dist-packages/", "code/__torch__/"})
+      if (before.ends_with(folder)) return true;
+  }
+  return false;
+}
+
+// `2.0 / x` is a method of torch's Tensor in a trace.
+bool is_torchs(std::string_view file) { return is_torchs(file, "torch/nn/") || is_torchs(file, "torch/_tensor.py"); }
 
 // Whether the range is in somebody's own file: not in torch.nn, not in code that torch makes up.
 bool is_users(const SourceRange& range) {
@@ -58,7 +81,7 @@ std::string traced_line(const SourceRange& range) {
     const auto begin = frame.rfind('(', end);
     if (end == std::string::npos || begin == std::string::npos) break;
     const std::string file = frame.substr(0, begin);
-    if (file.find("torch/jit/") != std::string::npos) break;
+    if (is_torchs(file, "torch/jit/")) break;
     if (!is_torchs(file)) return short_name(file) + ":" + frame.substr(begin + 1, end - begin - 1);
   }
   return "";
@@ -262,6 +285,11 @@ std::string source_line(const Node* node) {
     if (std::string traced = traced_line(original(range)); !traced.empty()) return traced;
   if (file.empty() || file[0] == '<') return "";
   return short_name(file) + ":" + std::to_string(line);
+}
+
+bool has_users_line(const Node* node) {
+  const Frames frames = frames_of(node);
+  return is_users(frames.ranges[frames.users]);
 }
 
 void take_user_line(Node* node, const Node* from) {

@@ -6,7 +6,9 @@
 #include <functional>
 #include <unordered_set>
 
+#include "file.h"
 #include "graph.h"
+#include "match.h"
 #include "plans.h"
 
 namespace tailor {
@@ -49,7 +51,7 @@ void for_each_call(const Block* block, const std::function<void(Function&)>& vis
 // Calls that were inlined, as a graph's are when it is fused. The functions may be gone: they are not to be looked at.
 class InlinedCalls {
  public:
-  explicit InlinedCalls(std::unordered_set<const Function*>& called) : called_(called) {}
+  explicit InlinedCalls(std::unordered_set<Function*>& called) : called_(called) {}
 
   void add(const Block* block) {
     for_each_block(const_cast<Block*>(block), [&](Block* inner) {
@@ -62,16 +64,27 @@ class InlinedCalls {
   }
 
  private:
-  std::unordered_set<const Function*>& called_;
+  std::unordered_set<Function*>& called_;
   std::unordered_set<const torch::jit::InlinedCallStack*> seen_;  // nodes of one call share theirs
 };
 
-void add_called(Function& function, std::unordered_set<const Function*>& called) {
+void add_called(Function& function, std::unordered_set<Function*>& called) {
   auto* graph_function = torch::jit::tryToGraphFunction(function);
   if (!graph_function) return;
   for_each_call(graph_function->graph()->block(), [&](Function& callee) {
     if (called.insert(&callee).second) add_called(callee, called);
   });
+}
+
+// The functions and all that they call, directly or not. A function that was fused when it was compiled is no module's
+// method, and may be called, not inlined, by methods in which nothing was.
+std::vector<GraphFunction*> with_called(const std::vector<Function*>& functions) {
+  std::unordered_set<Function*> called(functions.begin(), functions.end());
+  for (Function* function : functions) add_called(*function, called);
+  std::vector<GraphFunction*> all;
+  for (Function* function : called)
+    if (auto* graph_function = torch::jit::tryToGraphFunction(*function)) all.push_back(graph_function);
+  return all;
 }
 
 struct Place {
@@ -100,40 +113,129 @@ std::string full_name(const Place& place, const Function& method) {
   return place.path.empty() ? method.name() : place.path + "." + method.name();
 }
 
-// Functions that a caller of the module runs: its own, and those of submodules that nothing calls. A submodule's forward
-// is there for its parent, whose graph has it inlined.
-template <class Visitor>
-void for_each_entry(const std::vector<Place>& places, Visitor&& visit) {
-  std::unordered_set<const Function*> called;
-  for (const Place& place : places)
-    for (Function* method : functions_of(place.module)) add_called(*method, called);
+// What a linear may be called after its graph was saved: that takes away how it came there, but neither whose attribute the
+// weight is nor, where he has one, its author's line. One name for the module that holds the weight, one for the module that
+// holds that, and so on; the last is the longest, and what the linear is called in its own graph.
+std::vector<std::string> names_of(const Node* node, Value* weight) {
+  const std::string line = has_users_line(node) ? source_line(node) : "";
+  std::vector<std::string> names;
+  if (!line.empty()) names.push_back(line);
+  while (weight->node()->kind() != c10::prim::GetAttr && !weight->node()->inputs().empty())
+    weight = weight->node()->input(0);  // a transpose, or one of our guards
+  std::string path;
+  for (; weight->node()->kind() == c10::prim::GetAttr; weight = weight->node()->input()) {
+    path = "." + weight->node()->s(c10::attr::name) + path;
+    const std::string owner = weight->node()->input()->type()->repr_str();
+    names.push_back(owner + path);
+    if (!line.empty()) names.push_back(owner + path + " in " + line);
+  }
+  return names;
+}
+
+// The weight of the linear that the node begins, or that is fused in it; null where there is none.
+Value* weight_at(Node* node) {
+  if (fused_chain(node)) return node->input(1);
+  if (is_scaled_linear(node)) return node->input(2);
+  const auto linears = linears_at(node);
+  return linears.empty() ? nullptr : linears.front().weight;
+}
+
+void for_each_linear(Block* top, const std::function<void(const std::vector<std::string>&)>& visit) {
+  for_each_block(top, [&](Block* block) {
+    for (Node* node : block->nodes()) {
+      if (Value* weight = weight_at(node)) visit(names_of(node, weight));
+      if (const auto forked = forked_graph(node)) for_each_linear(forked->block(), visit);
+    }
+  });
+}
+
+// The linears of graphs. The file of a module that was fused has its submodules' graphs twice, inlined and by themselves, and
+// says nowhere that they are the same.
+class Linears {
+ public:
+  void add(const Graph& graph) {
+    for_each_linear(const_cast<Graph&>(graph).block(),
+                    [&](const auto& names) { names_.insert(names.begin(), names.end()); });
+  }
+  bool include(const Graph& graph) const {
+    bool all = true;
+    for_each_linear(const_cast<Graph&>(graph).block(),
+                    [&](const auto& names) { all = all && !names.empty() && names_.contains(names.back()); });
+    return all;
+  }
+
+ private:
+  std::unordered_set<std::string> names_;
+};
+
+// torch.nn's Linear, which no method calls, is a linear with nothing after it: its weight is read elsewhere, or not at all.
+bool is_bare_linear(const Function& method) {
+  return method.qualname().qualifiedName().starts_with("__torch__.torch.nn.modules.linear.");
+}
+
+std::unordered_set<const Function*> entries_of(const std::vector<Place>& places) {
   const Place& top = places.back();
   const bool is_container = top.module.type()->methods().empty();
-  const auto is_entry = [&](const Place& place, const Function* method) {
-    return &place == &top || (!called.contains(method) && (is_container || method->name() != "forward"));
-  };
-  const auto for_each_method = [&](auto&& look) {
-    for (const Place& place : places)
-      for (Function* method : functions_of(place.module))
-        if (auto* function = torch::jit::tryToGraphFunction(*method)) look(place, *function);
-  };
-  bool is_doubtful = false;
-  for_each_method([&](const Place& place, GraphFunction& function) {
-    is_doubtful = is_doubtful || (&place != &top && is_entry(place, &function));
-  });
-  if (is_doubtful) {
-    InlinedCalls inlined(called);
-    for_each_method([&](const Place&, GraphFunction& function) { inlined.add(function.graph()->block()); });
+  std::unordered_set<Function*> called;
+  for (const Place& place : places)
+    for (Function* method : functions_of(place.module)) add_called(*method, called);
+  std::unordered_set<const Function*> entries;
+  std::vector<GraphFunction*> doubtful;  // callers first
+  for (auto place = places.rbegin(); place != places.rend(); ++place) {
+    for (Function* method : functions_of(place->module)) {
+      auto* function = torch::jit::tryToGraphFunction(*method);
+      if (!function) continue;
+      if (&*place == &top)
+        entries.insert(function);
+      else if (!called.contains(function) && (is_container || !is_bare_linear(*function)))
+        doubtful.push_back(function);
+    }
   }
-  for_each_method([&](const Place& place, GraphFunction& function) {
-    if (is_entry(place, &function)) visit(place, function);
-  });
+  if (doubtful.empty()) return entries;
+  InlinedCalls inlined(called);
+  Linears seen;
+  for (const Place& place : places) {
+    for (Function* method : functions_of(place.module)) {
+      auto* function = torch::jit::tryToGraphFunction(*method);
+      if (!function) continue;
+      inlined.add(function->graph()->block());
+      if (entries.contains(function)) seen.add(*inlined_copy(*function));
+    }
+  }
+  for (GraphFunction* function : doubtful) {
+    if (called.contains(function)) continue;
+    const auto graph = inlined_copy(*function);
+    if (seen.include(*graph)) continue;
+    seen.add(*graph);
+    entries.insert(function);
+  }
+  return entries;
+}
+
+// Functions that a caller of the module may run and whose linears no other such function has in it: the module's own, and
+// those of submodules that nothing calls, or nobody knows who, as it is through an interface.
+template <class Visitor>
+void for_each_entry(const std::vector<Place>& places, Visitor&& visit) {
+  const auto entries = entries_of(places);
+  for (const Place& place : places)
+    for (Function* method : functions_of(place.module))
+      if (entries.contains(method)) visit(place, *torch::jit::tryToGraphFunction(*method));
+}
+
+void check_rules(const Options& options) {
+  for (const std::string& name : options.rules) {
+    if (find_chain(name)) continue;
+    std::string all;
+    for (const std::string& known : rules()) all += (all.empty() ? "" : ", ") + known;
+    TORCH_CHECK_VALUE(false, "Tailor has no rule '", name, "'. It has ", all, ".");
+  }
 }
 
 void append(std::vector<Site>& to, std::vector<Site> more) { to.insert(to.end(), more.begin(), more.end()); }
 
 // Takes specimens of the fused sites only where somebody wants them: each is two graphs.
 Report fuse_methods(Module& module, const Options& options, std::vector<Specimen>* specimens) {
+  check_rules(options);
   const auto places = one_of_every_class(module);
   std::unordered_set<const Function*> entries;
   for_each_entry(places, [&](const Place&, GraphFunction& function) { entries.insert(&function); });
@@ -161,6 +263,21 @@ Report fuse_methods(Module& module, const Options& options, std::vector<Specimen
   return report;
 }
 
+std::vector<Function*> methods_of(const std::vector<Place>& places) {
+  std::vector<Function*> all;
+  for (const Place& place : places)
+    for (Function* method : functions_of(place.module)) all.push_back(method);
+  return all;
+}
+
+void unfuse_all(const std::vector<Function*>& functions) {
+  for (GraphFunction* function : with_called(functions)) {
+    std::vector<Site> counted_elsewhere;
+    if (unfuse_graph(function->graph(), counted_elsewhere, "")) drop_unread(function->graph()->block());
+    forget_plans(*function);
+  }
+}
+
 }  // namespace
 
 std::vector<Function*> functions_of(const Module& module) {
@@ -176,7 +293,10 @@ std::vector<Site> fuse_function(Function& function, const PassOptions& options) 
   if (!graph_function) return {};
   const auto graph = inlined_copy(*graph_function);
   const PassResult result = run_pass(graph, options);
-  if (result.changed) set_graph(*graph_function, graph);
+  if (result.changed) {
+    drop_unread(graph->block());
+    set_graph(*graph_function, graph);
+  }
   return result.sites;
 }
 
@@ -186,7 +306,24 @@ Report fuse(Module& module, const Options& options, std::vector<Specimen>& speci
 
 Report fuse(Module& module, const Options& options) { return fuse_methods(module, options, nullptr); }
 
+Report fuse(Function& function) {
+  PassOptions pass;
+  pass.method = function.name();
+  Report report{fuse_function(function, pass)};
+  if (auto* graph_function = torch::jit::tryToGraphFunction(function)) forget_plans(*graph_function);
+  return report;
+}
+
+Report inspect(Function& function) {
+  auto* graph_function = torch::jit::tryToGraphFunction(function);
+  if (!graph_function) return {};
+  PassOptions pass;
+  pass.method = function.name();
+  return {run_pass(inlined_copy(*graph_function), pass).sites};
+}
+
 Report inspect(const Module& module, const Options& options) {
+  check_rules(options);
   Report report;
   for_each_entry(one_of_every_class(module), [&](const Place& place, GraphFunction& function) {
     PassOptions pass;
@@ -203,25 +340,22 @@ Report unfuse(Module& module) {
   for_each_entry(places, [&](const Place& place, GraphFunction& function) {
     unfuse_graph(inlined_copy(function), report.sites, full_name(place, function));
   });
-  for (const Place& place : places) {
-    for (Function* method : functions_of(place.module)) {
-      auto* function = torch::jit::tryToGraphFunction(*method);
-      if (!function) continue;
-      std::vector<Site> counted_above;
-      unfuse_graph(function->graph(), counted_above, "");
-      forget_plans(*function);
-    }
-  }
+  unfuse_all(methods_of(places));
+  return report;
+}
+
+Report unfuse(Function& function) {
+  Report report;
+  if (auto* graph_function = torch::jit::tryToGraphFunction(function))
+    unfuse_graph(inlined_copy(*graph_function), report.sites, function.name());
+  unfuse_all({&function});
   return report;
 }
 
 bool needs_tailor(const Module& module) {
-  for (const Place& place : one_of_every_class(module))
-    for (Function* method : functions_of(place.module))
-      if (auto* function = torch::jit::tryToGraphFunction(*method);
-          function && has_tailor_op(function->graph()->block()))
-        return true;
-  return false;
+  const auto all = with_called(methods_of(one_of_every_class(module)));
+  return std::any_of(all.begin(), all.end(),
+                     [](GraphFunction* function) { return has_tailor_op(function->graph()->block()); });
 }
 
 std::vector<std::string> rules() {

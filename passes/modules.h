@@ -10,6 +10,11 @@ namespace tailor {
 // it throws. Plans that the function has made are not touched.
 std::vector<Site> fuse_function(torch::jit::Function& function, const PassOptions& options);
 
+// What is done with a module, done with a function that is no method.
+Report fuse(torch::jit::Function& function);
+Report unfuse(torch::jit::Function& function);
+Report inspect(torch::jit::Function& function);
+
 // The methods of the module's class, and its forward hooks, which are none of them.
 std::vector<torch::jit::Function*> functions_of(const torch::jit::Module& module);
 

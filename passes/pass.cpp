@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "file.h"
 #include "in_place.h"
 #include "match.h"
 #include "prove.h"
@@ -28,7 +29,22 @@ bool is_guarded(const Node* node) {
   return node->kind() == c10::prim::If && is_tailor(node->input()->node(), "uniform");
 }
 
+// What `assert isinstance(y, torch.Tensor)` and torch.jit._unwrap_optional(y) leave of a `y` that is known to be a tensor:
+// the same value, with the same type.
+void take_idle_casts_away(Block* top) {
+  for_each_block(top, [](Block* block) {
+    for (auto node = block->nodes().begin(); node != block->nodes().end(); ++node) {
+      if (node->kind() != c10::prim::unchecked_cast && node->kind() != c10::aten::_unwrap_optional) continue;
+      if (*node->input()->type() != *c10::TensorType::get() || *node->output()->type() != *c10::TensorType::get())
+        continue;
+      node->output()->replaceAllUsesWith(node->input());
+      node.destroyCurrent();
+    }
+  });
+}
+
 void normalise(std::shared_ptr<Graph> graph) {
+  take_idle_casts_away(graph->block());
   torch::jit::NormalizeOps(graph);
   torch::jit::ConstantPropagationImmutableTypes(graph);  // torch.nn asks `if inplace` of constants
   make_orders_constant(graph->block());
@@ -48,7 +64,8 @@ constexpr const char* taken = "what follows belongs to the chain of another line
 
 class Search {
  public:
-  Search(const std::shared_ptr<Graph>& graph, const PassOptions& options) : surroundings_(graph), options_(options) {
+  Search(const std::shared_ptr<Graph>& graph, const PassOptions& options)
+      : surroundings_(graph), options_(options), of_all_(hides_words(*graph)) {
     look(graph->block());
   }
 
@@ -98,7 +115,9 @@ class Search {
           continue;
         }
         auto& whole = std::get<Match>(found);
-        auto proof = is_free(whole) ? surroundings_.prove(whole) : std::variant<Proof, std::string>(taken);
+        auto proof = !of_all_.empty() ? std::variant<Proof, std::string>(of_all_)
+                     : is_free(whole) ? surroundings_.prove(whole)
+                                      : std::variant<Proof, std::string>(taken);
         if (auto* reason = std::get_if<std::string>(&proof)) {
           note(*chain, proven_nearness, *reason);
           continue;
@@ -147,6 +166,7 @@ class Search {
 
   Surroundings surroundings_;
   const PassOptions& options_;
+  const std::string of_all_;  // a reason to leave all alone
   std::vector<Finding> findings_;
   std::unordered_set<const Node*> claimed_;
 };
@@ -220,7 +240,10 @@ PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& opti
   rewrite(*graph, proven);
   results.give_back();
   result.changed = settle_after_freezing(*graph) || !proven.empty() || result.changed;
-  if (result.changed) keep_user_lines(graph->block());
+  if (result.changed) {
+    keep_user_lines(graph->block());
+    rename_variables(graph->block());
+  }
 
   for_each_forked_graph(graph->block(), [&](const std::shared_ptr<Graph>& forked) {
     const PassResult inner = run_pass(forked, options);

@@ -6,6 +6,8 @@
 #include <array>
 #include <unordered_set>
 
+#include "pass.h"
+
 namespace tailor {
 namespace {
 
@@ -83,6 +85,14 @@ bool changes_a_mode(const Node* node) {
          name.find("grad_enabled") != std::string_view::npos || name.find("autocast") != std::string_view::npos;
 }
 
+// Whether the node begins or ends a `with` block of another kind, torch's profiler or a class of the user's.
+bool is_block_of_no_mode(const Node* node) {
+  if (node->kind() != c10::prim::Enter && node->kind() != c10::prim::Exit) return false;
+  const auto type = node->input(0)->type()->cast<c10::ClassType>();
+  return !is_autocast(node) && type && type->name() &&
+         type->name()->qualifiedName().find(".grad_mode.") == std::string::npos;
+}
+
 // Whether the node gives a tensor other memory: a look at the storages from before it says nothing of what is written
 // afterwards.
 bool moves_a_tensor(const Node* node) {
@@ -97,10 +107,34 @@ bool runs_what_is_elsewhere(const Node* node) {
   return kinds.contains(node->kind());
 }
 
+// Whether what runs beside can be seen to change nothing, no tensor, no attribute, no mode: then it is all the same when it
+// runs. What it forks in its turn is not looked into: each fork and its wait would look, and at each depth twice as often.
+bool only_reads(Graph& forked) {
+  bool reads = true;
+  for_each_block(forked.block(), [&](Block* block) {
+    for (const Node* node : block->nodes())
+      reads = reads && !forked_graph(node) && node->kind() != c10::prim::SetAttr && !changes_a_mode(node) &&
+              !may_write(node);
+  });
+  return reads;
+}
+
+// Whether the node forks what only reads, or is the one that waits for it: of many, each would look at it anew.
+bool forks_mere_reading(const Node* node) {
+  if (node->kind() == c10::aten::wait) {
+    const Value* future = seen(const_cast<Value*>(node->input(0)));
+    if (readers(future).size() != 1) return false;
+    node = future->node();
+  }
+  const auto forked = forked_graph(node);
+  return forked && only_reads(*forked);
+}
+
 // Whether we cannot see what the node does: a call that was not inlined, Python, a fork, an op that does not say what it
 // writes. Of ATen's that is backward, which adds to gradients in place, and else only what asks for modes.
 bool is_opaque(const Node* node) {
   if (quiet_kinds().contains(node->kind()) || harmless_kinds().contains(node->kind())) return false;
+  if (forks_mere_reading(node)) return false;
   if (runs_what_is_elsewhere(node)) return true;
   const auto* op = node->maybeOperator();
   return op == nullptr || op->aliasAnalysisKind() == c10::AliasAnalysisKind::CONSERVATIVE;
@@ -245,9 +279,10 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
     const auto barrier = first_after(row.barriers);
     if (barrier != row.barriers.end() && in_gap(*barrier))
       return describe(barrier->node) + " stands inside the chain and " +
-             (changes_a_mode(barrier->node)   ? "changes the mode in which it runs"
-              : moves_a_tensor(barrier->node) ? "gives a tensor other memory"
-                                              : "may do anything");
+             (is_block_of_no_mode(barrier->node) ? "may tell the parts inside the block from the others"
+              : changes_a_mode(barrier->node)    ? "changes the mode in which it runs"
+              : moves_a_tensor(barrier->node)    ? "gives a tensor other memory"
+                                                 : "may do anything");
 
     const bool noticeable = row.noticeable[end] > row.noticeable[begin];
     const auto first_noticeable = [&] {

@@ -168,26 +168,48 @@ TEST(SourceLine, OfATrace) {
   const auto graph = parse("graph(%x : Tensor):\n  %y : Tensor = aten::relu(%x)\n  return (%y)");
   torch::jit::Node* relu = find(graph, "aten::relu");
   const auto trace = [&](const std::string& stack) {
-    const auto source = std::make_shared<torch::jit::Source>(stack, "/lib/torch/nn/functional.py", 17);
+    const auto source = std::make_shared<torch::jit::Source>(stack, "/lib/site-packages/torch/nn/functional.py", 17);
     relu->setSourceRange(torch::jit::SourceRange(source, 0, stack.size()));
     return source_line(relu);
   };
-  const std::string inner = "/lib/torch/nn/functional.py(17): relu\n/lib/torch/nn/modules/module.py(9): _call_impl\n";
+  const std::string inner =
+      "/lib/site-packages/torch/nn/functional.py(17): relu\n/lib/site-packages/torch/nn/modules/module.py(9): "
+      "_call_impl\n";
   EXPECT_EQ(trace(inner + "/home/me/net.py(30): forward\n/home/me/train.py(4): <module>\n"), "net.py:30");
-  EXPECT_EQ(trace(inner + "/lib/torch/jit/_trace.py(1): trace\n/home/me/train.py(4): <module>\n"), "functional.py:17");
+  EXPECT_EQ(trace(inner + "/lib/site-packages/torch/jit/_trace.py(1): trace\n/home/me/train.py(4): <module>\n"),
+            "functional.py:17");
   EXPECT_EQ(trace("torch.relu(x)"), "functional.py:17");
-  EXPECT_EQ(trace("/lib/torch/_tensor.py(9): __rdiv__\n/home/me/net.py(30): forward\n"), "net.py:30");
+  EXPECT_EQ(trace("/lib/site-packages/torch/_tensor.py(9): __rdiv__\n/home/me/net.py(30): forward\n"), "net.py:30");
+}
+
+TEST(SourceLine, OfSomebodyElsesTorch) {
+  const auto graph = parse("graph(%x : Tensor):\n  %y : Tensor = aten::relu(%x)\n  return (%y)");
+  torch::jit::Node* relu = find(graph, "aten::relu");
+  const auto line = [&](const std::string& file) {
+    const std::string stack = file + "(17): forward\n/home/me/train.py(4): <module>\n";
+    const auto source = std::make_shared<torch::jit::Source>(stack, "torch/nn/functional.py", 1);
+    relu->setSourceRange(torch::jit::SourceRange(source, 0, stack.size()));
+    return source_line(relu);
+  };
+  for (const char* users :
+       {"/home/me/mytorch/nn/net.py", "/home/me/torch/nn/net.py", "mytorch/nn/net.py", "/home/me/mytorch/jit/net.py",
+        "/home/me/site-packages/mine/torch/nn/net.py", "/home/me/my_torch/_tensor.py/net.py"})
+    EXPECT_EQ(line(users), "net.py:17") << users;
+  for (const char* torchs :
+       {"/usr/lib/python3/dist-packages/torch/nn/parts.py", "/venv/site-packages/torch/nn/a/b.py", "torch/nn/parts.py",
+        "code/__torch__/torch/nn/parts.py", "/home/me/torch/nn/site-packages/torch/nn/parts.py"})
+    EXPECT_EQ(line(torchs), "train.py:4") << torchs;
 }
 
 // In a file a trace's calls of modules have no line at all; the linear's own range still holds the stack.
 TEST(SourceLine, OfATraceInAFile) {
   const auto graph = parse("graph(%x : Tensor):\n  %y : Tensor = aten::relu(%x)\n  return (%y)");
   torch::jit::Node* relu = find(graph, "aten::relu");
-  const std::string stack = "/lib/torch/nn/functional.py(17): relu\n/home/me/net.py(30): forward\n";
+  const std::string stack = "/lib/site-packages/torch/nn/functional.py(17): relu\n/home/me/net.py(30): forward\n";
   const auto range = [](const std::string& text, const char* file) {
     return torch::jit::SourceRange(std::make_shared<torch::jit::Source>(text, file, 17), 0, text.size());
   };
-  relu->setSourceRange(range(stack, "/lib/torch/nn/functional.py"));
+  relu->setSourceRange(range(stack, "/lib/site-packages/torch/nn/functional.py"));
   relu->setCallStack(c10::make_intrusive<torch::jit::InlinedCallStack>(nullptr, range("", ""), std::nullopt));
   EXPECT_EQ(source_line(relu), "net.py:30");
 }

@@ -177,6 +177,22 @@ TEST(Unfuse, CountsAsFuseDoes) {
   EXPECT_FALSE(needs_tailor(other_parent));
 }
 
+TEST(Rules, ThatNobodyKnowsAreRefused) {
+  Module module = net(chain);
+  const std::string wanted =
+      "Tailor has no rule 'linear_mul'. It has linear_add_swish_group_norm, linear_batch_norm_add_div_swish, ";
+  const Options options{{"linear_mul_batch_norm", "linear_mul"}};
+  for (const bool looks : {true, false}) {
+    try {
+      looks ? inspect(module, options) : fuse(module, options);
+      FAIL() << "nothing was raised";
+    } catch (const c10::ValueError& error) {
+      EXPECT_NE(std::string(error.what()).find(wanted), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_FALSE(needs_tailor(module));
+}
+
 TEST(Rules, AreTheSix) {
   EXPECT_EQ(rules(), (std::vector<std::string>{"linear_add_swish_group_norm", "linear_batch_norm_add_div_swish",
                                                "linear_group_norm_swish_mul_swish", "linear_mul_batch_norm",

@@ -1,5 +1,6 @@
 """What random and hostile models found wrong once."""
 import copy
+import json
 
 import torch
 
@@ -211,6 +212,40 @@ class FoundByFuzzingTest(Following):
         self.assertTrue(is_fused(fused))
         with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
             fused(torch.randn(6, 5)).sum().backward()
+
+    def test_a_with_block_that_only_measures(self):
+        class Measured(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.gemm, self.bn = torch.nn.Linear(5, 12), torch.nn.BatchNorm1d(12)
+                self.scale = torch.nn.Parameter(torch.linspace(-1, 1, 12))
+
+            def forward(self, x):
+                y = self.gemm(x)
+                with torch.autograd.profiler.record_function("scaling"):
+                    y = y * self.scale
+                return self.bn(y)
+
+        model = torch.jit.script(Measured())
+        reasons = [site["reason"] for site in json.loads(torch.ops.tailor.inspect(model))["sites"]]
+        self.assertRegex(reasons[0], "^the beginning of a `with` block .*may tell the parts inside the block from the others$")
+
+    def test_asserting_that_a_tensor_is_one(self):
+        class Asserts(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.gemm, self.bn = torch.nn.Linear(5, 12), torch.nn.BatchNorm1d(12)
+                self.scale = torch.nn.Parameter(torch.linspace(-1, 1, 12))
+
+            def forward(self, x):
+                y = self.gemm(x)
+                assert isinstance(y, torch.Tensor)
+                return self.bn(y * self.scale)
+
+        eager = Asserts()
+        fused = torch.jit.script(copy.deepcopy(eager))
+        self.assertTrue(is_fused(fused))
+        self.follow(fused, eager, "asserts")
 
 
 if __name__ == "__main__":

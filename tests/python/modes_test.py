@@ -6,6 +6,7 @@ import warnings
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
@@ -280,6 +281,17 @@ class ModesTest(Checks):
                         self.assertEqual(got.error, wanted.error, f"{what}: {got} where eager gives {wanted}\n{got.exception}")
                         if got.error is None:
                             self.assert_same(got.value, wanted.value, what, (1e-3, 1e-3), strides=False)
+
+    def test_fused_modules_traced_with_symbols_for_sizes(self):
+        for row in dict((row.rule, row) for row in SPELLINGS).values():
+            fused = scripted(row.body).eval()
+            self.assertTrue(is_fused(fused), row.body)
+            x = random_inputs(1)
+            traced = make_fx(fused, tracing_mode="symbolic", _allow_non_fake_inputs=True)(x)
+            self.assert_same(traced(x), fused(x), row.body)
+            if "group_norm" not in row.rule:  # of which torch's own trace takes no other batch
+                more = torch.cat([x, x * 0.5])
+                self.assert_same(traced(more), fused(more), row.body)
 
     def test_functional_transforms_keep_the_statistics(self):
         for op in (op for op in CHAINS if op.batch_norm):

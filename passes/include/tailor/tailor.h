@@ -24,20 +24,21 @@ struct Report {
 };
 
 struct Options {
-  std::vector<std::string> rules;  // names of ops without `tailor::`; empty means all
+  std::vector<std::string> rules;  // names of ops without `tailor::`; empty means all, one that is none is a ValueError
 };
 
 // Rewrites the methods of the module and of its submodules. Graphs belong to the class, so this changes every instance
 // of it. Fuse the outermost module: a parent that has already run keeps its own copy of its children.
 Report fuse(torch::jit::Module& module, const Options& options = {});
 
-// Gives back graphs without Tailor's ops that compute the same.
+// Gives back graphs without Tailor's ops that compute the same, of the methods and of what they call.
 Report unfuse(torch::jit::Module& module);
 
 // Says what fuse would do and changes nothing.
 Report inspect(const torch::jit::Module& module, const Options& options = {});
 
-// Whether a method of the module calls one of Tailor's ops, so that a file of it cannot be loaded without the library.
+// Whether a method of the module, or what it calls, runs one of Tailor's ops, so that a file of it cannot be loaded without
+// the library.
 bool needs_tailor(const torch::jit::Module& module);
 
 // The names that Options::rules may hold.

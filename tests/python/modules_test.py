@@ -1,0 +1,127 @@
+"""Which linears of a module with submodules are sites: each once, whoever calls it, and whether a file was between or not."""
+import json
+
+import torch
+
+from checks import auto, main
+from doors_test import SIX, reloaded
+from models import build
+from scripted import Following, is_fused
+
+
+@torch.jit.interface
+class Block(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # pylint: disable=arguments-differ
+        pass
+
+
+class ThroughAnInterface(torch.nn.Module):
+    part: Block
+
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def forward(self, x):
+        return self.part.forward(x)
+
+
+class LeftToTheCaller(torch.nn.Module):
+    """Whose caller runs `part` on what forward gives."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def forward(self, x):
+        return torch.relu(x)
+
+
+class Caller(torch.nn.Module):
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def forward(self, x):
+        return self.part(x)
+
+
+class Projection(torch.nn.Module):
+    def __init__(self, part):
+        super().__init__()
+        self.gemm = part.gemm
+
+    def forward(self, x):
+        return self.gemm(x)
+
+
+class Across(torch.nn.Module):
+    """Its linear is in one submodule and its norm in another."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.projection, self.scale, self.bn = Projection(part), part.scale, part.bn
+
+    def forward(self, x):
+        return self.bn(self.projection(x) * self.scale)
+
+
+class Both(torch.nn.Module):
+    """Two submodules of one source and two classes, of which nobody calls the second."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.part, self.other = part, type(part)()
+        self.other.more = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        return self.part(x)
+
+
+class ModulesTest(Following):
+    def assert_sites(self, model, wanted, what):
+        """All reports say the same, before a file and after one, unfused and fused."""
+        tailor = torch.ops.tailor
+        for turn, report in enumerate((tailor.inspect, tailor.fuse_, tailor.inspect, tailor.unfuse_, tailor.inspect, tailor.fuse_)):
+            found = sorted((site["method"], site["rule"]) for site in json.loads(report(model))["sites"])
+            self.assertEqual(found, sorted(wanted), f"{what}, report {turn}")
+        model = reloaded(model)
+        for turn, report in enumerate((tailor.inspect, tailor.fuse_, tailor.unfuse_, tailor.inspect)):
+            found = sorted((site["method"], site["rule"]) for site in json.loads(report(model))["sites"])
+            self.assertEqual(found, sorted(wanted), f"{what}, report {turn} of the file")
+        self.assertFalse(is_fused(model), what)
+
+    def each(self, *classes):
+        for row in SIX:
+            for kind in classes:
+                for on in (False, True):
+                    with auto(on):
+                        yield row, torch.jit.script(kind(build(row.body))), f"{kind.__name__} of {row.body}, {'on' if on else 'off'}"
+
+    def test_what_is_called_through_an_interface(self):
+        for row, model, what in self.each(ThroughAnInterface):
+            self.assert_sites(model, [("part.forward", row.rule)], what)
+
+    def test_what_nobody_calls(self):
+        for row, model, what in self.each(LeftToTheCaller):
+            self.assert_sites(model, [("part.forward", row.rule)], what)
+
+    def test_what_is_called_is_its_callers(self):
+        for row, model, what in self.each(Caller):
+            self.assert_sites(model, [("forward", row.rule)], what)
+            self.assert_sites(reloaded(model), [("forward", row.rule)], what)
+
+    def test_a_chain_across_modules(self):
+        with auto(False):
+            model = torch.jit.script(Across(build(SIX[0].body)))
+        self.assert_sites(model, [("forward", SIX[0].rule)], "across")
+
+    def test_two_classes_of_one_source(self):
+        for on in (False, True):
+            with auto(on):
+                model = torch.jit.script(Both(build(SIX[0].body)))
+            self.assert_sites(model, [(method, SIX[0].rule) for method in ("forward", "other.forward")], f"two, {on}")
+
+
+if __name__ == "__main__":
+    main()

@@ -25,6 +25,8 @@ Module declared(const Class& type) {
   for (const Attribute& a : type.attributes) {
     if (is_tensor(a))
       cls->addAttribute(a.name, c10::TensorType::get(), a.kind == Kind::parameter, a.kind == Kind::buffer);
+    else if (a.kind == Kind::tensors)
+      cls->addAttribute(a.name, c10::ListType::ofTensors());
     else if (a.kind == Kind::number)
       cls->addAttribute(a.name, c10::FloatType::get());
     else if (a.kind == Kind::integer)
@@ -44,6 +46,13 @@ const Module& part_of(const Class& type) {
   Module module = declared(type);
   test::define(module, type.part, type.file);
   return parts->emplace(type.name, module).first->second;
+}
+
+// "gemm2.weight" of a module.
+at::Tensor tensor_at(const Module& module, const std::string& path) {
+  const auto dot = path.find('.');
+  if (dot == std::string::npos) return module._ivalue()->getAttr(path).toTensor();
+  return tensor_at(module._ivalue()->getAttr(path.substr(0, dot)).toModule(), path.substr(dot + 1));
 }
 
 // `f = fork(self.part, x)` becomes `f = self.part(x)`, and `torch.wait(f)` `f`.
@@ -117,12 +126,7 @@ Module Compiled::make(const Class& type, const std::string& path, Type held) con
     if (a.kind == Kind::number) object->setAttr(a.name, a.number);
     if (a.kind == Kind::integer) object->setAttr(a.name, static_cast<std::int64_t>(a.number));
     if (a.kind == Kind::flag) object->setAttr(a.name, a.number != 0);
-    if (!is_tensor(a)) continue;
-    if (!a.alias.empty()) {
-      const at::Tensor original = object->getAttr(a.alias).toTensor();
-      object->setAttr(a.name, a.silent && !as_.visibly ? original.variable_data() : original.detach());
-      continue;
-    }
+    if (!is_tensor(a) || !a.alias.empty() || !a.same.empty()) continue;
     at::Tensor value = random_values(model_.seed + (model_.draw << 32), path + a.name, a.shape, a.values);
     if (a.values != Values::counter) {
       if (a.shape.size() == 2) value *= 0.4;  // a weight
@@ -135,7 +139,27 @@ Module Compiled::make(const Class& type, const std::string& path, Type held) con
   object->setAttr("training", true);
   for (const Child& child : type.children)
     object->setAttr(child.name, make(*child.type, path + child.name + ".", held)._ivalue());
+  share(type, module);
   return module;
+}
+
+// What is a tensor of a child's or of the class itself under another name.
+void Compiled::share(const Class& type, const Module& module) const {
+  const auto object = module._ivalue();
+  for (const Child& child : type.children)
+    if (!child.same.empty())
+      object->getAttr(child.name).toModule()._ivalue()->setAttr("weight", tensor_at(module, child.same));
+  for (const Attribute& a : type.attributes) {
+    if (!a.same.empty()) object->setAttr(a.name, tensor_at(module, a.same));
+    if (!a.alias.empty()) {
+      const at::Tensor original = tensor_at(module, a.alias);
+      object->setAttr(a.name, a.silent && !as_.visibly ? original.variable_data() : original.detach());
+    }
+    if (a.kind != Kind::tensors) continue;
+    c10::List<at::Tensor> all;
+    for (const std::string& path : a.holds) all.push_back(tensor_at(module, path));
+    object->setAttr(a.name, all);
+  }
 }
 
 }  // namespace tailor::fuzz

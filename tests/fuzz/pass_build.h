@@ -30,6 +30,7 @@ class Compiled {
 
  private:
   torch::jit::Module make(const Class& type, const std::string& path, Type held) const;
+  void share(const Class& type, const torch::jit::Module& module) const;
 
   const Model& model_;
   std::map<const Class*, torch::jit::Module> prototypes_;

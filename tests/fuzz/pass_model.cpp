@@ -56,6 +56,8 @@ const char* kind_of(const Attribute& a) {
       return "parameter";
     case Attribute::Kind::buffer:
       return "buffer";
+    case Attribute::Kind::tensors:
+      return "list";
     case Attribute::Kind::number:
       return "float";
     case Attribute::Kind::integer:
@@ -70,6 +72,16 @@ void describe(std::ostream& out, const Attribute& a) {
   out << "#   " << a.name << ": " << kind_of(a);
   if (a.kind == Attribute::Kind::number || a.kind == Attribute::Kind::integer || a.kind == Attribute::Kind::flag) {
     out << " " << a.number << "\n";
+    return;
+  }
+  if (!a.same.empty()) {
+    out << ", another name of " << a.same << "\n";
+    return;
+  }
+  if (a.kind == Attribute::Kind::tensors) {
+    out << " of";
+    for (const std::string& path : a.holds) out << " " << path;
+    out << "\n";
     return;
   }
   if (!a.alias.empty()) {
@@ -122,7 +134,8 @@ std::string description_of(const Model& model, const Without& without) {
       if (source.text.find("self." + attribute.name) != std::string::npos) describe(out, attribute);
     for (const Child& child : type->children)
       if (source.text.find("self." + child.name + ".") != std::string::npos)
-        out << "#   " << child.name << ": " << child.type->name << "\n";
+        out << "#   " << child.name << ": " << child.type->name
+            << (child.same.empty() ? "" : ", whose weight is " + child.same) << "\n";
     out << source.text;
     for (const auto& [chain, places] : source.sites) {
       const Chain& c = model.chains[static_cast<std::size_t>(chain)];

@@ -24,16 +24,18 @@ Piece line(std::string text, int number = 0);
 Piece under(std::string header, std::vector<Piece> body);
 
 struct Attribute {
-  enum class Kind { parameter, buffer, number, integer, flag };
+  enum class Kind { parameter, buffer, tensors, number, integer, flag };
   enum class Values { normal, positive, counter, zero };
   std::string name;
   Kind kind = Kind::parameter;
   std::vector<std::int64_t> shape;
   Values values = Values::normal;
   bool gradient = false;
-  bool float32 = false;  // whatever the model's dtype
-  std::string alias;     // of the attribute whose storage this is a view of
-  bool silent = false;   // such a view that shares no version counter
+  bool float32 = false;            // whatever the model's dtype
+  std::string alias;               // the path of the tensor whose storage this is a view of: "s1", "gemm2.weight"
+  bool silent = false;             // such a view that shares no version counter
+  std::string same;                // the path of the tensor that this is another name of
+  std::vector<std::string> holds;  // of a list of tensors: their paths
   double number = 0;
 };
 
@@ -43,6 +45,7 @@ using ClassPtr = std::shared_ptr<const Class>;
 struct Child {
   std::string name;
   ClassPtr type;
+  std::string same = {};  // the path, from its parent, of the tensor that is its weight
 };
 
 struct Class {

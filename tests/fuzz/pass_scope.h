@@ -49,14 +49,40 @@ class Scope {
   }
 
   std::string child(const char* prefix, ClassPtr part) {
-    type.children.push_back({fresh(prefix), std::move(part)});
-    return type.children.back().name;
+    const std::string name = fresh(prefix);
+    // A norm writes its statistics without a version: of what else reads them, eager's own gradients mix old and new.
+    for (const Attribute& a : part->attributes)
+      if (!a.shape.empty() && a.alias.empty() && a.same.empty() && a.name.rfind("running_", 0) != 0 &&
+          (a.kind == Attribute::Kind::parameter || !part->part.empty()))
+        paths.push_back(name + "." + a.name);
+    type.children.push_back({name, std::move(part)});
+    return name;
   }
 
-  const Attribute* find(const std::string& name) const {
-    for (const Attribute& attribute : type.attributes)
-      if (attribute.name == name) return &attribute;
+  // By its path: "s1", "gemm2.weight".
+  const Attribute* find(const std::string& path) const {
+    const auto dot = path.find('.');
+    if (dot == std::string::npos) return find(type, path);
+    for (const Child& child : type.children)
+      if (child.name == path.substr(0, dot)) return find(*child.type, path.substr(dot + 1));
     return nullptr;
+  }
+
+  // Those of `paths` with a tensor of this shape.
+  std::vector<std::string> paths_to(const std::vector<std::int64_t>& shape) const {
+    std::vector<std::string> found;
+    for (const std::string& path : paths)
+      if (find(path)->shape == shape) found.push_back(path);
+    return found;
+  }
+
+  // Another name of a tensor, in this class.
+  std::string another_name(const std::string& path) {
+    const Attribute original = *find(path);
+    Attribute& attribute = add("same", original.kind);
+    attribute.shape = original.shape;
+    attribute.same = path;
+    return attribute.name;
   }
 
   void add_method(Piece method) { type.methods.push_back(std::move(method)); }
@@ -64,10 +90,19 @@ class Scope {
   // Weights and vectors of chains so far, by their first size: others may share them.
   std::map<std::string, std::vector<std::string>> shared;
 
+  // All tensors of chains and of submodules so far.
+  std::vector<std::string> paths;
+
   // Where a variable may be added to what the method returns: its own block.
   std::vector<std::string>* returned = nullptr;
 
  private:
+  static const Attribute* find(const Class& type, const std::string& name) {
+    for (const Attribute& attribute : type.attributes)
+      if (attribute.name == name) return &attribute;
+    return nullptr;
+  }
+
   int names_ = 0;
 };
 

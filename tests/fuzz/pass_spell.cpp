@@ -92,9 +92,25 @@ std::string Speller::attribute(const char* prefix, std::vector<std::int64_t> sha
   std::string key = prefix;
   for (const auto size : shape) key += " " + std::to_string(size);
   auto& others = s_.shared[key];
-  if (!others.empty() && r_.chance(0.15)) return "self." + r_.of(others);
+  const double draw = r_.uniform();
+  if (!others.empty() && draw < 0.15) return "self." + r_.of(others);
+  if (const auto there = draw < 0.25 ? s_.paths_to(shape) : std::vector<std::string>(); !there.empty())
+    return known(r_.of(there));
   others.push_back(s_.tensor(prefix, std::move(shape)));
+  s_.paths.push_back(others.back());
   return "self." + others.back();
+}
+
+// A tensor that is another operand too, or a submodule's own: by its path, or under another name.
+std::string Speller::known(const std::string& path) {
+  const std::string direct = "self." + path;
+  if (r_.chance(0.5)) {
+    disturb(chain(), Fate::fuses, "one tensor under two names");
+    return "self." + s_.another_name(path);
+  }
+  disturb(chain(), Fate::fuses,
+          path.find('.') == path.npos ? "one tensor as two operands" : "a submodule's tensor as an operand");
+  return direct;
 }
 
 void Speller::linear() {
@@ -104,7 +120,12 @@ void Speller::linear() {
   read(x);
   const bool bias = r_.chance(0.7);
   if (r_.chance(0.3)) {
+    const auto there = r_.chance(0.15) ? s_.paths_to({out, in_}) : std::vector<std::string>();
     const std::string child = s_.child("gemm", linear_part(in_, out, bias, r_.chance(0.7)));
+    if (!there.empty()) {
+      s_.type.children.back().same = r_.of(there);
+      disturb(chain(), Fate::fuses, "one tensor under two names");
+    }
     read("self." + child + ".weight");
     if (bias) read("self." + child + ".bias");
     set("self." + child + ".forward(" + x + ")");

@@ -28,6 +28,7 @@ class Speller {
   void set(std::string expression);  // what the value is now; has no name yet
   void read(const std::string& path, bool computed = false) { out_.operands.push_back({path, computed}); }
   std::string attribute(const char* prefix, std::vector<std::int64_t> shape);  // now and then shared with another chain
+  std::string known(const std::string& path);
 
   void linear();
   void product(const std::string& x, const std::string& w, const std::string& b);

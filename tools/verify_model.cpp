@@ -86,7 +86,7 @@ Outcome run(const Module& module, const std::vector<c10::IValue>& inputs, std::o
     arguments.push_back(value);
   }
 
-  outcome.output = copied.get_method("forward")(arguments);
+  outcome.output = copied(arguments);  // as a user calls it: with the module's own forward hooks
   outcome.outputs = tensors_in(outcome.output, "output");
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   torch::autograd::variable_list roots, above, variables;

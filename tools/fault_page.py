@@ -1,9 +1,12 @@
-"""docs/faults.md: all of it, after a run of all faults, or the rows of some, after a run of those."""
+"""docs/faults.md: all of it, after a run of all faults, or the rows of some, after a run of those. What it says of tests is counted
+each time it is written: those that there are in a build, against those that its rows name."""
 import datetime
+import fnmatch
 import re
 import sys
 import tomllib
 
+from fault_suite import matches
 from fault_workshop import ROOT, plural
 
 EXPLAINED = ROOT / "tools" / "faults.d" / "never.toml"
@@ -15,37 +18,50 @@ HEAD = """# Faults
 
 `tools/faults` wrote this page. It plants the faults that are listed in `tools/faults.d/`, one at a time, builds, and runs the
 tests that should notice. A test that nobody has seen fail proves little: so this is also the list of which tests were seen to.
+Of the tests that noticed a fault its row names a few, and all that no other row names.
 """
 
 
-def caught_by(result, names=3):
+def caught_by(result, named, names=3):
+    """The first few, and all that no other row names: what is nowhere on the page counts as never seen to fail."""
     by = sorted(result.get("by", {}).items(), key=lambda item: item[1] == "failed")  # what crashed or hung is said
-    shown = [f"`{name}`" + ("" if how == "failed" else f" ({how})") for name, how in by[:names]]
-    return ", ".join(shown) + (f" and {len(by) - names} more" if len(by) > names else "")
+    shown = [(name, how) for i, (name, how) in enumerate(by) if i < names or name not in named]
+    named.update(name for name, _ in shown)
+    text = ", ".join(f"`{name}`" + ("" if how == "failed" else f" ({how})") for name, how in shown)
+    return text + (f" and {len(by) - len(shown)} more" if len(by) > len(shown) else "")
 
 
-def never_failed(suite, done):
-    seen = {name for result in done.values() for name, how in result.get("by", {}).items()}
-    return [t for t in suite.tests if t not in seen and t not in suite.skipped]
+def named_in(row):
+    return re.findall(r"`([^`]+)`", row.rpartition(" | ")[2])
 
 
-def explanations(suite, never):
-    explained = tomllib.loads(EXPLAINED.read_text()) if EXPLAINED.exists() else {}
+def reasons_of(never, tests, faults, rows):
+    """Why some of them cannot be seen to fail, or which fault to plant again: it has them run, and perhaps one of those that
+    its row does not name is this."""
     reasons = {}
-    for pattern, reason in explained.items():
-        for test in suite.matching([pattern], EXPLAINED.name):
-            if test not in never and test not in suite.skipped:
+    for test in never:
+        named = [f"`{name}`" for name, fault in faults.items() if any(matches(test, pattern) for pattern in fault.tests + fault.gpu_tests)]
+        if named:
+            named.sort(key=lambda name: not re.search(r" and \d+ more \|$", rows.get(name.strip("`"), "")))
+            reasons[test] = f"one of the tests of {', '.join(named[:3])}" + (f" and {len(named) - 3} more faults" if len(named) > 3 else "")
+    for pattern, reason in (tomllib.loads(EXPLAINED.read_text()) if EXPLAINED.exists() else {}).items():
+        for test in fnmatch.filter(tests, pattern):
+            if test not in never:
                 print(f"faults: {EXPLAINED.name} explains {test}, which has been seen to fail", file=sys.stderr)
             reasons[test] = reason
     return reasons
 
 
-def seen_with(faults, done):
-    commits = {}
-    for name in faults:
-        if name in done:
-            commits.setdefault(done[name]["commit"], []).append(name)
-    return ", ".join(f"{commit} ({plural(len(names), 'fault')})" for commit, names in commits.items())
+def planted_at(done, before=()):
+    """Of which commits faults were planted, in one line, to which the next run adds."""
+    text, commits = " ".join(before), {}
+    for commit, number in re.findall(r"(\w+(?: with changes)?) \((\d+) faults?\)", text):
+        commits[commit] = commits.get(commit, 0) + int(number)
+    for result in done.values():
+        commits[result["commit"]] = commits.get(result["commit"], 0) + 1
+    dates = re.findall(r"\d{4}-\d\d-\d\d", text) + [datetime.date.today().isoformat()] * bool(done)
+    counted = ", ".join(f"{commit} ({plural(number, 'fault')})" for commit, number in commits.items())
+    return f"Planted, and some of them again later, at commit {counted}; the last on {max(dates, default='no day')}."
 
 
 # ---- the faults, in the order of the lists
@@ -54,10 +70,11 @@ def seen_with(faults, done):
 def rows_of(faults, done, before=None):
     """Titles of tables, and in each the row of every fault: of `done`, or else as it was `before`."""
     rows = {title: {} for title in [*OUTCOMES.values(), *NOT_PLANTED.values()]}
+    named = {test for name, row in (before["Caught"] if before else {}).items() if name in faults and name not in done for test in named_in(row)}
     for name, fault in faults.items():
         first = f"| {name} | `{fault.file}` | {fault.breaks} |"
         if name in done and done[name]["outcome"] in OUTCOMES:
-            rows[OUTCOMES[done[name]["outcome"]]][name] = f"{first} {caught_by(done[name])} |"
+            rows[OUTCOMES[done[name]["outcome"]]][name] = f"{first} {caught_by(done[name], named)} |"
             continue
         kept = [(title, before[title][name]) for title in OUTCOMES.values() if before and name in before[title]]
         title, row = kept[0] if kept else (NOT_PLANTED[fault.gpu], first)
@@ -99,36 +116,23 @@ def tables(rows):
 # ---- the page
 
 
-def report(faults, suite, done):
-    """After a run of all faults."""
-    never = never_failed(suite, done)
-    reasons = explanations(suite, never)
-    rows = rows_of(faults, done)
+def write(faults, tests, done, anew=False):
+    """The faults that were just planted have new rows, and the others those that they had, unless it is written anew. Returns
+    the tests that no row names."""
+    before = [] if anew else PAGE.read_text().splitlines()
+    rows = rows_of(faults, done, None if anew else rows_in(before))
+    seen = {test for row in rows["Caught"].values() for test in named_in(row)}
+    never = [test for test in tests if test not in seen]
+    reasons = reasons_of(never, tests, faults, rows["Caught"])
     lines = [
-        HEAD, f"{datetime.date.today().isoformat()}, commit {seen_with(faults, done)}.", "",
-        "| | |", "|---|---|", *figures(rows),
-        f"| tests (one with many parameters counts once) | {len(suite.tests)} |",
-        f"| skipped here, for want of a GPU or the like | {len(suite.skipped)} |",
-        f"| seen to fail | {len(suite.tests) - len(suite.skipped) - len(never)} |",
+        HEAD, planted_at(done, before[:before.index("| | |")] if before else ()), "", "| | |", "|---|---|", *figures(rows),
+        f"| tests (one with many parameters counts once) | {len(tests)} |",
+        f"| seen to fail | {len(tests) - len(never)} |",
         f"| never seen to fail | {len(never)} |", "", *tables(rows),
     ]
     if never:
         lines += ["## Never seen to fail", "", "| test | why |", "|---|---|"]
         lines += [f"| `{test}` | {reasons.get(test, 'no fault for it yet')} |" for test in never]
         lines.append("")
-    if suite.skipped:
-        lines += ["## Skipped here", ""] + [f"- `{test}`" for test in sorted(suite.skipped)] + [""]
     PAGE.write_text("\n".join(lines))
-
-
-def add(faults, planted):
-    """After a run of some faults: their rows, and a line that says so. What the page says of tests stays that of the last run of all."""
-    page = PAGE.read_text().splitlines()
-    table = page.index("| | |")
-    end = page.index("", table)
-    of_tests = [row for row in page[table + 2:end] if row.startswith(("| tests ", "| skipped ", "| seen ", "| never "))]
-    rest = next((i for i, line in enumerate(page) if line in ("## Never seen to fail", "## Skipped here")), len(page))
-    rows = rows_of(faults, planted, rows_in(page))
-    line = f"Some by themselves, {datetime.date.today().isoformat()}, commit {seen_with(faults, planted)}."
-    lines = [*page[:table], line, "", *page[table:table + 2], *figures(rows), *of_tests, "", *tables(rows), *page[rest:], ""]
-    PAGE.write_text("\n".join(lines))
+    return never

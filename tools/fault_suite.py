@@ -206,6 +206,10 @@ class Program:
         return result
 
 
+def matches(test, pattern):
+    return fnmatch.fnmatchcase(test, pattern) or test.startswith(pattern + "/")
+
+
 def entries_of(build):
     """What CTest would run. It is asked from a folder of its own: it writes a log even if it only lists, and where it runs this
     very program, that log is being written."""
@@ -216,13 +220,12 @@ def entries_of(build):
 
 
 class Suite:
-    def __init__(self, workshop, patterns=None):
-        """Of the programs that these patterns name, or all."""
-        folder = workshop.folder / "output"
+    def __init__(self, build, folder, patterns=None):
+        """Of the programs that these patterns name, or all; what they print goes to a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # most of them import torch
             programs = pool.map(lambda entry: Program(entry, folder),
-                                [entry for entry in entries_of(workshop.build)
+                                [entry for entry in entries_of(build)
                                  if patterns is None or any((pattern + "/").startswith(entry["name"] + "/") for pattern in patterns)])
         self.programs = {program.name: program for program in programs}
         self.tests = [f"{name}/{function}" for name, program in self.programs.items() for function in program.functions]
@@ -231,7 +234,7 @@ class Suite:
     def matching(self, patterns, who):
         chosen = set()
         for pattern in patterns:
-            found = [t for t in self.tests if fnmatch.fnmatchcase(t, pattern) or t.startswith(pattern + "/")]
+            found = [t for t in self.tests if matches(t, pattern)]
             if not found:
                 raise Wrong(f"{who}: there is no test {pattern}")
             chosen.update(found)
@@ -290,3 +293,9 @@ class Suite:
             failed = {test: how for some in pool.map(run, [name for name in left if left[name]]) for test, how in some.items()}
         if failed:
             raise Wrong("without any fault these fail: " + ", ".join(f"{test} ({how})" for test, how in failed.items()))
+
+
+def tests_of(build):
+    """All there are in a build, which stays as it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        return Suite(build, pathlib.Path(folder)).tests

@@ -50,10 +50,13 @@ def table(name, rows):
     return lines
 
 
-def section(record):
+def section(record, program=None):
+    """Of what was not run as tools/trust runs it, and so cannot be had again by that, the page says so."""
     lines = [f"## {record['title']}", "", record["what"], "", f"`{record['command']}`: {amount(record['counts'])}; "
              f"{record['failures']:,} failed. {record.get('date', 'No date')}, commit {record.get('commit', 'unknown')}, "
              f"{record.get('cores', '?')} cores, {duration(record['seconds'])}.", ""]
+    if program and not program.made(record["command"]):
+        lines += [f"`tools/trust --only {program.name}` runs `{program.recorded(f'{program.program()} {program.long}')}`, and has not yet.", ""]
     for name, rows in record.get("tables", {}).items():
         lines += [*table(name, rows), ""]
     return lines
@@ -61,17 +64,17 @@ def section(record):
 
 def page(programs):
     records = read_records()
-    titles = {program.name: program.title for program in programs}
-    names = [*titles, *(name for name in records if name not in titles)]
+    known = {program.name: program for program in programs}
+    names = [*known, *(name for name in records if name not in known)]
     lines = [HEAD, "| | how many | failed | took |", "|---|---|---:|---:|"]
     for name in names:
         if name in records:
             record = records[name]
             lines.append(f"| {record['title']} | {amount(record['counts'])} | {record['failures']:,} | {duration(record['seconds'])} |")
         else:
-            lines.append(f"| {titles[name]} | not run | | |")
+            lines.append(f"| {known[name].title} | not run | | |")
     lines += ["", "## Found on the way", "", FOUND.read_text().strip() if FOUND.exists() else "Nothing yet.", ""]
     for name in names:
         if name in records:
-            lines += section(records[name])
+            lines += section(records[name], known.get(name))
     return "\n".join(lines).rstrip() + "\n"

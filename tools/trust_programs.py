@@ -25,6 +25,8 @@ class Wrong(Exception):
 @dataclasses.dataclass
 class Build:
     folder: pathlib.Path
+    jobs: int = 0  # processes of each program that makes some; 0: as many as suit it here
+    seed: int = 1  # what is drawn
 
     def require(self):
         if not (self.folder / "libtailor.so").exists():
@@ -60,25 +62,43 @@ class Program:
     """One of tests/fuzz: takes --json FILE, and leaves a record there."""
     name: str
     title: str
-    long: str  # its arguments, or in words
+    long: str  # its arguments, but for those of below
     script: str = ""  # a Python file, or else an executable of that name
     gpu: bool = False
+    jobs: int = 0  # processes of it at once, at most; 0: it takes no number of them
+    draws: bool = False  # takes a seed
+    switches: dict = dataclasses.field(default_factory=dict)  # of the library, in its environment
 
     def why_not(self, build):
         if self.gpu and not has_gpu():
             return "it needs a GPU"
         return "" if self.script or (build.folder / "tests" / self.name).exists() else "there is no such program in the build"
 
+    def arguments(self, build):
+        jobs = ["--jobs", build.jobs or min(self.jobs, CORES)] if self.jobs else []
+        return [*shlex.split(self.long), *jobs, *(["--seed", build.seed] if self.draws and build.seed != 1 else [])]
+
     def command(self, build):
         first = [build.python(), "-W", "ignore", ROOT / self.script] if self.script else [build.folder / "tests" / self.name]
-        return [*first, *shlex.split(self.long)]
+        return [*first, *self.arguments(build)]
+
+    def recorded(self, command):
+        """A command as its record has it."""
+        return " ".join([f"{name}={value}" for name, value in self.switches.items()] + [command.replace(f"{ROOT}/", "")])
+
+    def made(self, command):
+        """Whether tools/trust makes such a record; with how many jobs, and of which seed, is for whoever runs it."""
+        return re.sub(r" --(jobs|seed) \d+", "", command) == self.recorded(f"{self.program()} {self.long}")
+
+    def program(self):
+        return pathlib.Path(self.script).name if self.script else self.name
 
     def run(self, build, command=None, environment=None):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "record.json"
             start = time.monotonic()
             done = subprocess.run([str(w) for w in [*(command or self.command(build)), "--json", file]], cwd=folder, text=True,
-                                  stdout=subprocess.PIPE, env=build.environment(environment), check=False)
+                                  stdout=subprocess.PIPE, env=build.environment({**self.switches, **(environment or {})}), check=False)
             status = done.returncode
             if status:
                 print(done.stdout[-8000:])  # what failed, and how to have it again
@@ -86,7 +106,7 @@ class Program:
                 return {"title": self.title, "what": f"It ended with status {status} and left no record.", "command": self.name,
                         "seconds": round(time.monotonic() - start, 1), "counts": {}, "failures": 1}
             record = json.loads(file.read_text())
-            record["command"] = record["command"].replace(f"{ROOT}/", "")
+            record.update(title=self.title, command=self.recorded(record["command"]))
             if status and not record["failures"]:  # a sanitizer found something
                 record["failures"] = 1
             return record
@@ -99,6 +119,9 @@ class ThreadsSanitized(Program):
     def why_not(self, build):
         return ""
 
+    def program(self):
+        return "stress_threads"
+
     def run(self, build, command=None, environment=None):
         tests = build.sanitized("thread", ["stress_threads"])
         planted = subprocess.run([tests / "stress_threads", *"--count 50 --threads 4 --race 1".split()], capture_output=True, text=True,
@@ -106,7 +129,7 @@ class ThreadsSanitized(Program):
         if "ThreadSanitizer: data race" not in planted.stderr:
             raise Wrong(f"the thread sanitizer does not see a planted race:\n{planted.stderr[-2000:]}")
         record = super().run(build, [tests / "stress_threads", *shlex.split(self.long)], SANITIZERS)
-        return {**record, "title": self.title, "what": "The same under gcc's thread sanitizer, which looks into Tailor's code and not into torch's, "
+        return {**record, "what": "The same under gcc's thread sanitizer, which looks into Tailor's code and not into torch's, "
                 "with no suppressions. A race that is planted first is seen."}
 
 
@@ -116,6 +139,9 @@ class TestsSanitized(Program):
 
     def why_not(self, build):
         return ""
+
+    def made(self, command):
+        return command == f"tools/trust --only {self.name}"
 
     def run(self, build, command=None, environment=None):
         tests = build.sanitized("address,undefined", [*TESTS, "stress_threads"])
@@ -134,14 +160,55 @@ class TestsSanitized(Program):
                 "counts": counts, "failures": failures + threads["failures"]}
 
 
+@dataclasses.dataclass
+class FreshClone(Program):
+    """What CI does, and how long that takes: the last commit in a folder of its own, with neither torch nor a build."""
+    most: int = 3600  # seconds
+
+    def why_not(self, build):
+        return ""
+
+    def made(self, command):
+        return command == self.long
+
+    def run(self, build, command=None, environment=None):
+        with tempfile.TemporaryDirectory() as folder:
+            clone = pathlib.Path(folder, "clone")
+            call(["git", "clone", "--quiet", ROOT, clone])
+            start = time.monotonic()
+            done = subprocess.run([clone / self.long], cwd=clone, stdout=subprocess.PIPE, text=True, check=False)
+            return self.record(done.stdout, done.returncode, time.monotonic() - start)
+
+    def record(self, output, status, seconds):
+        """Of a run that ended so, and by test_totals.py with a line of totals."""
+        last = (output.splitlines() or [""])[-1]
+        counts = {name: int(number) for number, name in re.findall(r"(\d+) (tests|programs|passed|failed|skipped)\b", last)}
+        failures = counts.pop("failed", 0)
+        if not counts or (status and not failures):  # it has not come as far as the tests, or not to their end
+            failures += 1
+        if failures:
+            print(output[-8000:])
+        return {"title": self.title, "what": f"README.md's command for the tests, in a fresh clone: torch is fetched, all is built, every test "
+                f"runs. More than {self.most // 60} minutes count as a failure.", "command": self.long, "seconds": round(seconds, 1),
+                "counts": counts, "failures": failures + (seconds > self.most)}
+
+
+OPS = "tests/fuzz/ops_fuzz.py"
+
 # In the order of the page.
 KNOWN = [
-    Program("fuzz_pass", "Models through the pass", f"--count 1000000 --jobs {CORES}"),
-    Program("fuzz_ops", "Ops", f"--count 1000000 --jobs {CORES}", "tests/fuzz/ops_fuzz.py"),
-    Program("fuzz_ops_cuda", "Ops on a GPU", f"--device cuda --count 1000000 --jobs {min(4, CORES)}", "tests/fuzz/ops_fuzz.py", gpu=True),
-    Program("fuzz_files", "Mutants of model files", "--count 100000"),
-    Program("fuzz_reader", "The archive reader, guided by coverage", f"--corpus {ROOT}/tests/fuzz/corpus --seconds 3600"),
-    Program("fuzz_writer", "Faults while a file is written", "--count 1000"),
+    FreshClone("ci", "CI", ".ci/run"),
+    Program("fuzz_pass", "Models through the pass", "--count 1000000", jobs=CORES, draws=True),
+    Program("fuzz_ops", "Ops", "--count 1000000", OPS, jobs=CORES, draws=True),
+    # Each of these processes has a share of the GPU's memory.
+    Program("fuzz_ops_cuda", "Ops on a GPU", "--device cuda --count 100000", OPS, gpu=True, jobs=4, draws=True),
+    Program("fuzz_ops_hopper", "Ops on a GPU, Hopper's kernels forced", "--device cuda --count 20000", OPS, gpu=True, jobs=4, draws=True,
+            switches={"TAILOR_HOPPER": "always"}),
+    Program("fuzz_ops_few_rows", "Ops on a GPU, the kernels for few rows forced", "--device cuda --count 20000", OPS, gpu=True, jobs=4,
+            draws=True, switches={"TAILOR_HOPPER": "few_rows"}),
+    Program("fuzz_files", "Mutants of model files", "--count 100000", draws=True),
+    Program("fuzz_reader", "The archive reader, guided by coverage", f"--corpus {ROOT}/tests/fuzz/corpus --seconds 3600", draws=True),
+    Program("fuzz_writer", "Faults while a file is written", "--count 1000", draws=True),
     Program("stress_threads", "Threads", "--count 100000 --threads 16"),
     ThreadsSanitized("sanitize_thread", "Threads, sanitized", "--count 100000 --threads 16"),
     TestsSanitized("sanitize_address", "Tests, sanitized", "--count 2000 --threads 16"),

@@ -165,10 +165,12 @@ void Disturber::view() {
       put(v + r_.text({"[0] = 1.0", "[:, 0] = 0.5"}));
       break;
     case 2:
-      if (r_.chance(0.2))
+      if (r_.chance(0.2)) {
         put("torch._foreach_add_([" + v + "], 0.5)");
-      else
+        s_.model.writes_lists = true;
+      } else {
         put(v + r_.text({".add_(0.5)", ".mul_(2.0)", ".zero_()", ".relu_()", ".sigmoid_()"}));
+      }
       break;
     case 3:
       put(name + " = " + v + r_.text({".view(-1)", "[0]", ".t()", ".detach()", "[:, 0]"}));

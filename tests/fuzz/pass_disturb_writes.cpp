@@ -102,6 +102,7 @@ void Disturber::write_to_list() {
   const Target target = any_operand();
   std::vector<std::string> all = {target.path};
   if (r_.chance(0.5)) all.insert(all.begin() + static_cast<std::ptrdiff_t>(r_.below(2)), other_buffer());
+  s_.model.writes_lists = true;
   const std::string literal = "[" + all[0] + (all.size() > 1 ? ", " + all[1] : "") + "]";
   const bool is_read = r_.chance(0.9);
   std::string list = literal;

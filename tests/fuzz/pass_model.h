@@ -98,6 +98,7 @@ struct Model {
   bool commuted = false;         // an error may name two sizes in the other order
   bool silent_writes = false;    // some are seen by no version counter, or not by that of all who share the memory
   bool assigns_operands = false;
+  bool writes_lists = false;  // to their tensors
   int numbers = 0;  // the highest in use
 };
 

@@ -60,6 +60,16 @@ class Install(unittest.TestCase):
         self.assertIn('"rule": "linear_mul_batch_norm"', said)
         self.assertEqual(said.splitlines()[-1], "[16, 160]")
 
+    def test_no_components(self):
+        source = self.folder / "components"
+        source.mkdir()
+        (source / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.25)\nproject(Program LANGUAGES CXX)\nfind_package(Tailor REQUIRED COMPONENTS gpu)\n")
+        done = subprocess.run(["cmake", "-G", "Ninja", "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={self.tailor}"],
+                              capture_output=True, text=True)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("Tailor has no component gpu", " ".join(done.stderr.split()))
+
     def test_examples_are_short(self):
         self.assertLess(len((HERE / "fuse.py").read_text().splitlines()), 10)
         for program in HERE.glob("*.cpp"):

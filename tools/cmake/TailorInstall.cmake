@@ -20,7 +20,7 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/passes/include/tailor DESTINATION ${CMAK
 set(folder ${CMAKE_INSTALL_LIBDIR}/cmake/Tailor)
 install(EXPORT TailorExports NAMESPACE Tailor:: DESTINATION ${folder})
 configure_package_config_file(tools/cmake/TailorConfig.cmake.in TailorConfig.cmake INSTALL_DESTINATION ${folder}
-  NO_SET_AND_CHECK_MACRO)
+  NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
 write_basic_package_version_file(TailorConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/TailorConfig.cmake ${PROJECT_BINARY_DIR}/TailorConfigVersion.cmake
   ${PROJECT_SOURCE_DIR}/tools/cmake/TailorTorch.cmake DESTINATION ${folder})

@@ -110,6 +110,7 @@ class Program:
         self.name, self.command, self.folder = entry["name"], entry["command"], folder
         properties = {p["name"]: p["value"] for p in entry.get("properties", [])}
         self.is_fuzzer = "fuzz" in properties.get("LABELS", [])
+        self.says = properties.get("PASS_REGULAR_EXPRESSION", [])  # then that counts, and its exit status does not
         self.environment = {**os.environ, **dict(e.split("=", 1) for e in properties.get("ENVIRONMENT", []))}
         self.output = folder / (self.name.replace("/", "-") + ".out")
         self.events = self.output.with_suffix(".events")
@@ -151,6 +152,9 @@ class Program:
         status, end = execute(self.command, self.environment, limit, self.output)
         if status == SKIPPED:
             return Run(skipped={"main"})
+        if self.says and end != "hung":
+            said = self.output.read_text(errors="replace")
+            status, end = int(not any(re.search(pattern, said) for pattern in self.says)), ""
         # Of how long it takes without a fault follows when it counts as hung with one.
         return Run(passed={"main"}, seconds={"main": time.monotonic() - begun}) if status == 0 else Run(failed={"main": end or "failed"})
 

@@ -11,7 +11,9 @@ import unittest.mock
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import fault_page  # noqa: E402
+import fault_suite  # noqa: E402
 
+SLEEPS = '[ "$0" = --gtest_list_tests ] || sleep 60'
 TESTS = ["a/T.one", "a/T.two", "b/T.one", "b/T.two", "b/T.three", "lonely/main"]
 
 
@@ -87,6 +89,25 @@ class PageTest(unittest.TestCase):
             self.write({"first": caught("b/T.one")}, anew=True)
         self.assertIn("| `b/T.two` | it needs two |\n", self.text)
         self.assertIn("explains b/T.one, which has been seen to fail", said.getvalue())
+
+
+class ProgramTest(unittest.TestCase):
+    def run_program(self, command, **properties):
+        with tempfile.TemporaryDirectory() as folder:
+            entry = {"name": "it", "command": ["sh", "-c", command], "properties": [{"name": k, "value": v} for k, v in properties.items()]}
+            return fault_suite.Program(entry, pathlib.Path(folder)).run(["main"], limit=3)
+
+    def test_exit_status(self):
+        self.assertEqual(self.run_program("exit 0").passed, {"main"})
+        self.assertEqual(self.run_program("exit 77").skipped, {"main"})
+        for command, how in (("exit 1", "failed"), ("kill -SEGV $$", "crashed"), (SLEEPS, "hung")):
+            self.assertEqual(self.run_program(command).failed, {"main": how})
+
+    def test_what_it_should_say(self):
+        says = {"PASS_REGULAR_EXPRESSION": ["nothing at all", "fo+und"]}
+        self.assertEqual(self.run_program("echo it is foound; exit 1", **says).passed, {"main"})
+        self.assertEqual(self.run_program("echo it is lost", **says).failed, {"main": "failed"})
+        self.assertEqual(self.run_program("echo found; " + SLEEPS, **says).failed, {"main": "hung"})
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 //              to those who read only that
 //   unwritten  a value as it is before others are written to
 //   uniform    whether spellings that differ only in promotion and broadcasting (addmm, x.mul_(s)) agree here
+//   laid_out   the op's result with the strides that its author's order of operands gives it
 //
 // They are composite for the reason given in register.h, and their schemas are a promise to saved files too.
 #include <ATen/ATen.h>
@@ -15,6 +16,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <tuple>
 
 #include "reference.h"
@@ -29,15 +31,15 @@ using OptionalTensors = c10::List<std::optional<at::Tensor>>;
 // For a backward, which raises if there is to be one.
 bool may_not_be_saved(const at::Tensor& t) { return t.is_inference() && c10::GradMode::is_enabled(); }
 
-bool is_plain(const at::Tensor& t) {
+bool is_special(const at::Tensor& t) {
   constexpr c10::DispatchKeySet special =
       c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
                            c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize,
                            c10::DispatchKey::NestedTensor, c10::DispatchKey::Negative, c10::DispatchKey::Conjugate});
-  if (may_not_be_saved(t)) return false;
-  return t.layout() == at::kStrided && (t.is_cpu() || t.is_cuda()) && !t.is_quantized() &&
-         !t.key_set().has_any(special);
+  return t.layout() != at::kStrided || t.is_quantized() || t.key_set().has_any(special);
 }
+
+bool is_plain(const at::Tensor& t) { return !may_not_be_saved(t) && (t.is_cpu() || t.is_cuda()) && !is_special(t); }
 
 bool is_float32_or_less(at::ScalarType type) {
   return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
@@ -105,8 +107,27 @@ bool uniform(const at::Tensor& input, const at::Tensor& weight, const std::optio
   return shape == result;
 }
 
-// `operands`: the vectors and scalars of steps 1 to `last`, None for a scalar that is a number.
-//
+// Steps 1 to `last` as their author spelled them, but for norms, which change no shape. `operands`: their vectors and scalars, None
+// for a scalar that is a number.
+at::Tensor run_steps(const Chain& chain, const at::Tensor& input, const at::Tensor& weight,
+                     const std::optional<at::Tensor>& bias, const OptionalTensors& operands, std::int64_t last,
+                     c10::string_view spelling) {
+  const c10::IValue linear[3] = {input, weight, bias ? c10::IValue(*bias) : c10::IValue()};
+  const c10::IValue number(1.0);
+  std::vector<c10::IValue> values(static_cast<std::size_t>(last) + 1);
+  std::vector<StepArguments> arguments(values.size());
+  arguments[0].first = linear;
+  std::size_t next = 0;
+  for (std::size_t i = 1; i < values.size(); ++i) {
+    if (!chain.steps[i].is_operand()) continue;
+    TORCH_CHECK(next < operands.size(), "tailor::check: ", chain.name, " step ", last, " has more operands");
+    const std::optional<at::Tensor> operand = operands.get(next++);
+    values[i] = operand ? c10::IValue(*operand) : number;
+    arguments[i].first = &values[i];
+  }
+  return reference(chain, arguments.data(), Norm::skipped, static_cast<int>(last), spelling);
+}
+
 // Past the norm it raises nothing. The norm's own error comes before that of a later step, and its statistics are written
 // before that is raised; but the norm only runs in the op. Nothing that can be noticed stands between this and the op
 // (passes/prove.cpp), which will raise all that eager raises: until then any shape will do.
@@ -122,26 +143,14 @@ std::tuple<at::Tensor, at::Tensor> check(const at::Tensor& input, const at::Tens
     return {input, at::detail::empty_meta(*shape, input.scalar_type())};
 
   // Something is unusual: do the work, so that eager's own error rises, or the shape is known.
-  const c10::IValue linear[3] = {input, weight, bias ? c10::IValue(*bias) : c10::IValue()};
-  const c10::IValue number(1.0);
-  std::vector<c10::IValue> values(static_cast<std::size_t>(last) + 1);
-  std::vector<StepArguments> arguments(values.size());
-  arguments[0].first = linear;
-  std::size_t next = 0;
-  for (std::size_t i = 1; i < values.size(); ++i) {
-    if (!chain->steps[i].is_operand()) continue;
-    TORCH_CHECK(next < operands.size(), "tailor::check: ", chain_name, " step ", last, " has more operands");
-    const std::optional<at::Tensor> operand = operands.get(next++);
-    values[i] = operand ? c10::IValue(*operand) : number;
-    arguments[i].first = &values[i];
-  }
   // With gradients only where those may be what raises.
   bool with_gradients = may_not_be_saved(input) || may_not_be_saved(weight) || (bias && may_not_be_saved(*bias));
-  for (const c10::IValue& value : values) with_gradients |= value.isTensor() && may_not_be_saved(value.toTensor());
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const std::optional<at::Tensor> operand = operands.get(i);
+    with_gradients |= operand && may_not_be_saved(*operand);
+  }
   const at::AutoGradMode mode(with_gradients);
-  const auto run = [&] {
-    return reference(*chain, arguments.data(), Norm::skipped, static_cast<int>(last), spelling).detach();
-  };
+  const auto run = [&] { return run_steps(*chain, input, weight, bias, operands, last, spelling).detach(); };
   const auto is_norm = [](const Step& step) { return step.is_norm(); };
   if (std::none_of(chain->steps.begin(), chain->steps.begin() + last + 1, is_norm)) return {input, run()};
   try {
@@ -203,6 +212,41 @@ bool uniform_op(const at::Tensor& input, const at::Tensor& weight, const std::op
   return uniform(input, weight, bias, operands);
 }
 
+// torch gives a sum or a product the strides of its left operand, where that is as large. The fused op has the formula's order.
+at::Tensor laid_out(const at::Tensor& result, const at::Tensor& input, const at::Tensor& weight,
+                    const OptionalTensors& operands, c10::string_view chain_name, c10::string_view spelling) {
+  bool shows = false;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const std::optional<at::Tensor> operand = operands.get(i);
+    if (!operand) continue;
+    if (is_special(*operand)) return result;
+    shows = shows || (operand->dim() > 1 && !operand->is_contiguous());
+  }
+  const Chain* chain = find_chain(chain_name);
+  if (!shows || chain == nullptr || is_special(result) || is_special(input) || is_special(weight)) return result;
+
+  // Of the author's chain, without its values: whatever his linear, what it gave is contiguous.
+  const std::string steps = "linear" + std::string(spelling.substr(std::min(spelling.find(' '), spelling.size())));
+  const auto without_values = [](const at::Tensor& t) {
+    return at::empty_strided(t.sizes(), t.strides(), at::TensorOptions(at::kFloat).device(at::kMeta));
+  };
+  at::Tensor wanted;
+  try {
+    const at::AutoGradMode off(false);
+    const OptionalTensors shapes;
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const std::optional<at::Tensor> operand = operands.get(i);
+      shapes.push_back(operand ? std::optional(without_values(*operand)) : std::nullopt);
+    }
+    wanted =
+        run_steps(*chain, without_values(input), without_values(weight), std::nullopt, shapes, chain->last(), steps);
+  } catch (const std::exception&) {
+    return result;  // which a file may say that is none of ours
+  }
+  if (wanted.sizes() != result.sizes() || wanted.strides() == result.strides()) return result;
+  return at::empty_strided(wanted.sizes(), wanted.strides(), result.options()).copy_(result);
+}
+
 template <class Function>
 void define_guard(torch::Library& library, const char* schema, const char* name, Function* function) {
   library.def(schema);
@@ -228,6 +272,11 @@ TORCH_LIBRARY_FRAGMENT(tailor, library) {
       library,
       "uniform(Tensor input, Tensor weight, Tensor? bias, Tensor?[] operands, bool inference_only=False) -> bool",
       "uniform", uniform_op);
+  define_guard(
+      library,
+      "laid_out(Tensor(a) result, Tensor input, Tensor weight, Tensor?[] operands, str chain, str spelling) -> "
+      "Tensor(a)",
+      "laid_out", laid_out);
 }
 
 }  // namespace tailor

@@ -29,7 +29,7 @@ at::Tensor linear(const IValue* argument, const Spelling& spelling) {
   const auto bias = optional_tensor(argument[2]);
   if (spelling.linear() == "linear") return at::linear(input, weight, bias);
   const at::Tensor matrix = transposed(weight, spelling.transpose());
-  if (spelling.linear() == "addmm") return at::addmm(*bias, input, matrix);
+  if (spelling.linear() == "addmm" && bias) return at::addmm(*bias, input, matrix);  // a file may say it without
   const at::Tensor product = spelling.linear().starts_with("mm") ? at::mm(input, matrix) : at::matmul(input, matrix);
   if (!bias) return product;
   return spelling.linear().ends_with('_') ? product.add_(*bias) : at::add(product, *bias);

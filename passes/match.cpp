@@ -362,6 +362,18 @@ bool is_scaled_linear(Node* node) {
          !(is_constant_one(node->input(3)) && is_constant_one(node->input(4)));
 }
 
+bool Match::order_shows() const {
+  const auto is_tensor = [&](int step) {
+    const auto i = static_cast<std::size_t>(step);
+    return chain->steps[i].is_operand() && arguments[i][0]->type()->isSubtypeOf(*c10::TensorType::get());
+  };
+  for (std::size_t i = chain->steps.size(); i-- > 1 && !chain->steps[i].is_norm();) {  // which would even them out
+    const Step& step = chain->steps[i];
+    if (Spelling(spelling).is_reversed(i) && (is_tensor(step.left) || is_tensor(step.right))) return true;
+  }
+  return false;
+}
+
 std::variant<Match, Miss> match(const Chain& chain, const Linear& linear) { return Matcher(chain, linear).run(); }
 
 }  // namespace tailor

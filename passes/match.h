@@ -61,6 +61,9 @@ struct Match {
 
   bool needs_uniform() const { return !Spelling(spelling).promotes_as_formula(); }
 
+  // Whether the strides of the result may tell that an operand stood left of the value.
+  bool order_shows() const;
+
   Node* last() const { return parts.back().node; }
 };
 

@@ -161,11 +161,23 @@ class Rewriter {
     }
   }
 
+  Value* put_op_alone() {
+    Value* result = insert_op(graph_, match_, arguments_)->output();
+    if (!match_.order_shows()) return result;
+    auto& linear = arguments_[0];
+    Value* operands = operand_list(match_.chain->last());
+    Value* chain = graph_.insertConstant(std::string(match_.chain->name));
+    Value* how = graph_.insertConstant(match_.spelling);
+    static const Symbol laid_out = Symbol::fromQualString("tailor::laid_out");
+    Node* node = insert(graph_, laid_out, {result, linear[0], linear[1], operands, chain, how}, 1, match_.last());
+    return node->output()->setType(c10::TensorType::get());
+  }
+
   Value* none() { return graph_.insertConstant(c10::IValue()); }
 
   Value* put_op() {
     const WithInsertPoint here(match_.last());
-    if (!match_.needs_uniform()) return insert_op(graph_, match_, arguments_)->output();
+    if (!match_.needs_uniform()) return put_op_alone();
 
     auto& linear = arguments_[0];
     Value* bias = linear[2] ? linear[2] : none();
@@ -180,7 +192,7 @@ class Rewriter {
     Block* as_written = choice->addBlock();
     {
       const WithInsertPoint inside(fused);
-      fused->registerOutput(insert_op(graph_, match_, arguments_)->output());
+      fused->registerOutput(put_op_alone());
     }
     std::unordered_map<Value*, Value*> clones;
     for (std::size_t step = 0; step < arguments_.size(); ++step)
@@ -249,12 +261,12 @@ void destroy_if_unused(Node* node) {
   }
 }
 
-bool drop_unwritten(Block* block) {
+bool drop_guards(Block* block, const char* name) {
   bool dropped = false;
   for (auto it = block->nodes().begin(); it != block->nodes().end();) {
     Node* node = *it++;
-    for (Block* inner : node->blocks()) dropped = drop_unwritten(inner) || dropped;
-    if (!is_tailor(node, "unwritten")) continue;
+    for (Block* inner : node->blocks()) dropped = drop_guards(inner, name) || dropped;
+    if (!is_tailor(node, name)) continue;
     node->output()->replaceAllUsesWith(node->input(0));
     destroy_if_unused(node);
     dropped = true;
@@ -271,7 +283,7 @@ bool settle_after_freezing(Graph& graph) {
       anyone_writes = anyone_writes || may_write(node);
     }
   });
-  return (!anyone_writes && drop_unwritten(graph.block())) || changed;
+  return (!anyone_writes && drop_guards(graph.block(), "unwritten")) || changed;
 }
 
 Specimen take_specimen(const Match& match) {

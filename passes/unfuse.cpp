@@ -123,12 +123,18 @@ std::vector<Node*> checks_before(Value* input) {
   return {checks.rbegin(), checks.rend()};
 }
 
-// How the author wrote the chain, which each of its checks knows; the formula's own way where there is none, or a file says
+std::string text_of(const Value* value) {
+  const auto constant = torch::jit::toIValue(value);
+  return constant && constant->isString() ? constant->toStringRef() : "";
+}
+
+// How the author wrote the chain, which each of its guards knows; the formula's own way where there is none, or a file says
 // so in no way of ours.
-std::string spelling_of(const std::vector<Node*>& checks) {
-  if (checks.empty()) return "";
-  const auto spelling = torch::jit::toIValue(checks.back()->input(6));
-  return spelling && spelling->isString() ? spelling->toStringRef() : "";
+std::string spelling_of(const Node* op, const std::vector<Node*>& checks) {
+  if (!checks.empty()) return text_of(checks.back()->input(6));
+  for (const auto& use : op->output()->uses())
+    if (is_tailor(use.user, "laid_out")) return text_of(use.user->input(5));
+  return "";
 }
 
 // Moves the node and the constants that it reads, where all that it reads is there already.
@@ -230,7 +236,7 @@ class Unfuser {
   void undo_op(Node* op, const Chain& chain) {
     note(chain, op);
     const auto checks = checks_before(op->input(0));
-    const std::string spelling = spelling_of(checks);
+    const std::string spelling = spelling_of(op, checks);
     const auto parts = Author(graph_, chain, op, spelling, unknown_).write();
     Value* result = parts.back().node->output();
     result->copyMetadata(op->output());
@@ -277,8 +283,9 @@ bool unfuse_graph(const std::shared_ptr<Graph>& graph, std::vector<Site>& sites,
                   UnknownLine unknown) {
   if (!has_tailor_op(graph->block())) return false;
   make_orders_constant(graph->block());
-  drop_unwritten(graph->block());  // read again where the author read it
+  drop_guards(graph->block(), "unwritten");  // read again where the author read it
   Unfuser(*graph, sites, method, unknown).run(graph->block());
+  drop_guards(graph->block(), "laid_out");
   turn_back(graph->block());
   for_each_block(graph->block(), [&](Block* block) {
     for (Node* node : block->nodes())

@@ -114,6 +114,13 @@ TEST(Check, OfSilu) {
   }
 }
 
+// What only a forged file says.
+TEST(Check, OfAddmmWithoutBias) {
+  const auto x = random({2, 7, 5}), w = random({12, 5});
+  EXPECT_EQ(check(x, w, std::nullopt, {random({12})}, "linear_mul_batch_norm", 2, "addmm:t").sizes(),
+            (at::IntArrayRef{2, 7, 12}));
+}
+
 at::Tensor unwritten(const at::Tensor& value, const std::vector<at::Tensor>& written) {
   torch::jit::Stack stack{value, c10::List<at::Tensor>(written)};
   op("unwritten").callBoxed(stack);
@@ -185,6 +192,57 @@ TEST(Uniform, NotUnderAutocast) {
   at::autocast::set_autocast_enabled(at::kCPU, true);
   EXPECT_FALSE(uniform(x, w, std::nullopt, {}));
   at::autocast::set_autocast_enabled(at::kCPU, false);
+}
+
+at::Tensor laid_out(const at::Tensor& result, const at::Tensor& x, const at::Tensor& w, const Operands& operands,
+                    const std::string& chain, const std::string& spelling) {
+  torch::jit::Stack stack{result, x, w, list(operands), chain, spelling};
+  op("laid_out").callBoxed(stack);
+  return stack.at(0).toTensor();
+}
+
+constexpr const char* gn_swish_mul_swish = "linear_group_norm_swish_mul_swish";
+constexpr const char* reversed = "linear reversed:4";
+
+TEST(LaidOut, AsTheLeftOperand) {
+  const auto x = random({7, 5}), w = random({12, 5}), result = random({7, 12}), across = random({12, 7}).t();
+  const auto laid = laid_out(result, x, w, {across}, gn_swish_mul_swish, reversed);
+  EXPECT_TRUE(at::equal(laid, result));
+  EXPECT_EQ(laid.strides(), across.mul(result).strides());
+  EXPECT_EQ(laid.strides(), (at::IntArrayRef{1, 7}));
+  // Of more dimensions than the linear's result, and with gaps.
+  const auto deep = random({12, 7, 3}).permute({2, 1, 0}), gaps = random({24, 7}).t().slice(1, 0, 24, 2);
+  for (const auto& operand : {deep, gaps}) {
+    const auto product = operand.mul(result);
+    EXPECT_EQ(laid_out(product.contiguous(), x, w, {operand}, gn_swish_mul_swish, reversed).strides(),
+              product.strides());
+  }
+}
+
+TEST(LaidOut, HandsOnWhatLiesRight) {
+  const auto x = random({7, 5}), w = random({12, 5}), result = random({7, 12}), across = random({12, 7}).t();
+  const auto is_handed_on = [&](const Operands& operands, const std::string& chain, const std::string& spelling) {
+    return laid_out(result, x, w, operands, chain, spelling).is_same(result);
+  };
+  EXPECT_TRUE(is_handed_on({random({12})}, gn_swish_mul_swish, reversed));
+  EXPECT_TRUE(is_handed_on({random({7, 12})}, gn_swish_mul_swish, reversed));
+  EXPECT_TRUE(is_handed_on({random({24}).slice(0, 0, 24, 2)}, gn_swish_mul_swish, reversed));
+  EXPECT_TRUE(is_handed_on({std::nullopt}, "linear_sigmoid_mul_add", "linear reversed:3"));
+  EXPECT_TRUE(is_handed_on({across}, gn_swish_mul_swish, "linear"));
+  // What only a forged file says.
+  EXPECT_TRUE(is_handed_on({across}, "no such chain", reversed));
+  EXPECT_TRUE(is_handed_on({}, gn_swish_mul_swish, reversed) &&
+              is_handed_on({random({5, 3}).t()}, gn_swish_mul_swish, reversed));
+}
+
+TEST(LaidOut, PassesGradientsOn) {
+  const auto x = random({7, 5}), w = random({12, 5}), across = random({12, 7}).t();
+  const auto leaf = random({7, 12}).requires_grad_();
+  const auto laid = laid_out(leaf * 1, x, w, {across}, gn_swish_mul_swish, reversed);
+  EXPECT_EQ(laid.strides(), across.strides());
+  const auto cotangent = random({7, 12});
+  laid.backward(cotangent);
+  EXPECT_TRUE(at::equal(leaf.grad(), cotangent));
 }
 
 }  // namespace

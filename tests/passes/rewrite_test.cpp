@@ -30,6 +30,11 @@ constexpr const char* swish_add_gn = "linear_swish_add_group_norm";
 constexpr const char* bn_add_div_swish = "linear_batch_norm_add_div_swish";
 constexpr const char* gn_swish_mul_swish = "linear_group_norm_swish_mul_swish";
 
+#define OPERANDS(list) "annotate(List[Optional[Tensor]], " list ")"
+// What stands left of the value may have other strides.
+#define LAID_OUT(result, operands, rule, spelling) \
+  "return tailor.laid_out(" result ", x, self.w, " OPERANDS(operands) ", '" rule "', '" spelling "')"
+
 class Rewrites : public testing::TestWithParam<Spelling> {};
 
 TEST_P(Rewrites, ToThisGraph) {
@@ -118,7 +123,9 @@ const Spelling plain[] = {
     {"SigmoidMulAddTensor", sigmoid_mul_add, "y = self.linear(x); return torch.sigmoid(y) * self.one + y",
      "return tailor.linear_sigmoid_mul_add(x, self.w, self.b, self.one)"},
     {"SigmoidMulAddVector", sigmoid_mul_add, "y = self.linear(x); return self.scale * torch.sigmoid(y) + y",
-     "return tailor.linear_sigmoid_mul_add(x, self.w, self.b, self.scale)", false},
+     LAID_OUT("tailor.linear_sigmoid_mul_add(x, self.w, self.b, self.scale)", "[self.scale]", "linear_sigmoid_mul_add",
+              "linear reversed:3"),
+     false},
 
     {"AddSwishGn", add_swish_gn, "y = self.linear(x) + self.scale; return self.group_norm(y * torch.sigmoid(y))",
      "return self.add_swish_gn(x)"},
@@ -150,7 +157,9 @@ const Spelling plain[] = {
      "return self.bn_add_div_swish(x)"},
     {"BnAddDivSwishSigmoidFirst", bn_add_div_swish,
      "y = (self.one + self.batch_norm(self.linear(x))) / self.factor; return torch.sigmoid(y) * y",
-     "return self.bn_add_div_swish(x)", false},
+     LAID_OUT("self.bn_add_div_swish(x)", "[self.one, None]", "linear_batch_norm_add_div_swish",
+              "linear reversed:3 reversed:6"),
+     false},
     {"BnAddDivSwishSilu", bn_add_div_swish,
      "return torch.silu(torch.div(torch.add(self.batch_norm(self.linear(x)), self.one), self.factor))",
      "return self.bn_add_div_swish(x)", true, "0 linear silu:6"},
@@ -174,7 +183,9 @@ const Spelling plain[] = {
      "y = self.group_norm(self.linear(x)); y = torch.sigmoid(y) * y * self.scale; return torch.sigmoid(y) * y",
      "return self.gn_swish_mul_swish(x)"},
     {"GnSwishMulSwishSilu", gn_swish_mul_swish,
-     "return torch.silu(self.scale * torch.silu(self.group_norm(self.linear(x))))", "return self.gn_swish_mul_swish(x)",
+     "return torch.silu(self.scale * torch.silu(self.group_norm(self.linear(x))))",
+     LAID_OUT("self.gn_swish_mul_swish(x)", "[self.scale]", "linear_group_norm_swish_mul_swish",
+              "linear silu:2 reversed:4 silu:5"),
      false, "0 linear silu:2 reversed:4 silu:5"},
     {"GnSwishMulSwishMixed", gn_swish_mul_swish,
      "return torch.silu(self.swish(self.group_norm(self.linear(x))) * self.scale)", "return self.gn_swish_mul_swish(x)",
@@ -184,7 +195,6 @@ INSTANTIATE_TEST_SUITE_P(Plain, Rewrites, testing::ValuesIn(plain), name_of_spel
 
 // Spellings that promote or broadcast in another way than the formula: the op where that makes no difference, else the
 // spelling itself.
-#define OPERANDS(list) "annotate(List[Optional[Tensor]], " list ")"
 #define GUARDED(bias, operands, fused, as_written)                                                                 \
   "if tailor.uniform(x, self.w, " bias ", " OPERANDS(operands) "):\n    r = " fused "\nelse:\n    r = " as_written \
                                                                "\nreturn r"

@@ -1,0 +1,71 @@
+"""Operands that stand left of the chain's value: torch gives a result the strides of its left operand."""
+import torch
+
+from checks import auto, main
+from doors_test import reloaded
+from models import BN, DIV, GN, SIG, build
+from runtime_test import from_file
+from scripted import Following, is_fused, random_inputs, scripted, text_of
+
+ACROSS = "r = self.proj.weight[:, :x.size(0)].t(); "
+LEFT = [
+    ("y = self.gemm(x); return r * torch.sigmoid(y) + y", SIG),
+    ("return F.silu((r + self.bn(self.gemm(x))) / self.divisor)", DIV),
+    ("return F.silu((r + self.bn(self.gemm(x))) / self.one)", DIV),
+    ("return F.silu(r * F.silu(self.gn(self.gemm(x))))", GN),
+    ("y = r * self.silu(self.gn(torch.addmm(self.b, x, self.w.t()))); return y * torch.sigmoid(y)", GN),
+]
+
+
+class OrderTest(Following):
+    def follow_with_strides(self, model, eager, what):
+        self.follow(model, eager, what, modes=(True, False), calls=2)
+        x = random_inputs(9)
+        self.assert_same(model(x), eager(x), what, (2e-5, 2e-4))
+
+    def test_strides_are_the_authors(self):
+        for body, rule in LEFT:
+            body = ACROSS + body
+            eager = build(body)
+            self.assertNotEqual(eager(random_inputs(1)).stride(), eager.gemm(random_inputs(1)).stride(), f"{body}: proves nothing")
+            for door, model in (("when scripted", scripted(body)), ("when asked", scripted(body, on=False)), ("loaded", reloaded(scripted(body)))):
+                if door == "when asked":
+                    torch.ops.tailor.fuse_(model)
+                self.assertTrue(is_fused(model, rule), f"{door}: {body}: {torch.ops.tailor.inspect(model)}")
+                self.follow_with_strides(model, build(body), f"{door}: {body}")
+            torch.ops.tailor.unfuse_(model)
+            self.assertNotIn("tailor::", text_of(model))
+            again = build(body)
+            again.load_state_dict(model.state_dict())
+            self.follow_with_strides(model, again, f"unfused: {body}")
+
+    def test_when_the_executor_fuses(self):
+        for body, rule in LEFT:
+            body = ACROSS + body
+            model, eager = from_file(body).eval(), build(body).eval()
+            with torch.no_grad():
+                for turn in range(5):
+                    x = random_inputs(turn)
+                    call = (lambda: model(x)) if turn < 3 else lambda: self.assert_calls(rule, lambda: model(x), body)
+                    self.assert_same(call(), eager(x), f"{body}, call {turn}", (2e-5, 2e-4))
+
+    def test_a_row_is_handed_on(self):
+        """The kernel's own result, not a copy; and where a norm follows, or a number stands left, nobody asks."""
+        for body, rule, asked in (("return F.silu((self.scale + self.bn(self.gemm(x))) / self.divisor)", DIV, True),
+                                  ("return self.bn(self.scale * self.gemm(x))", BN, False),
+                                  ("y = self.gemm(x); return self.factor * y.sigmoid() + y", SIG, False),
+                                  ("y = self.gemm(x); return y + y.sigmoid() * self.one", SIG, False)):
+            model = scripted(body)
+            self.assertTrue(is_fused(model, rule), body)
+            self.assertEqual("tailor::laid_out" in text_of(model), asked, body)
+            self.follow_with_strides(model, build(body), body)
+
+    def test_unfused_in_the_author_s_order(self):
+        with auto(True):
+            model = scripted("return F.silu((self.scale + self.bn(self.gemm(x))) / self.divisor)")
+        torch.ops.tailor.unfuse_(model)
+        self.assertRegex(text_of(model), r"aten::add\(%scale")
+
+
+if __name__ == "__main__":
+    main()

@@ -364,6 +364,7 @@ bool is_scaled_linear(Node* node) {
 
 bool Match::order_shows() const {
   const auto is_tensor = [&](int step) {
+    if (step < 0) return false;  // of a swish, v * sigmoid(v), the order is noted too
     const auto i = static_cast<std::size_t>(step);
     return chain->steps[i].is_operand() && arguments[i][0]->type()->isSubtypeOf(*c10::TensorType::get());
   };

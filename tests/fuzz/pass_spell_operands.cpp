@@ -32,6 +32,7 @@ std::string Speller::vector(const char* prefix) {
       return text;
     }
     const std::string name = s_.fresh("v");
+    if (r_.chance(0.5)) text += ".mT.contiguous().mT";  // where it stands left, the result has its strides
     out_.setup.push_back(name + " = " + text);
     read(name);
     return name;

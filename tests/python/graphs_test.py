@@ -214,16 +214,18 @@ class StateTest(Following):
         self.follow(scripted(body), build(body), body)
 
     def test_weights_written_behind_torchs_back(self):
-        body = "return self.bn(self.gemm(x) * self.scale)"
-        fused, eager = scripted(body).eval(), build(body).eval()
-        for turn in range(6):
-            for m in (fused, eager):
-                torch.manual_seed(turn)
-                for p in (m.gemm.weight, m.gemm.bias, m.scale, m.bn.running_var, m.bn.weight):
-                    p.data.view(-1).copy_(torch.rand(p.numel()) + 0.1)
-            with torch.no_grad():
-                x = random_inputs(turn)
-                self.assert_near([fused(x)], [eager(x)], f"after .data writes, call {turn}")
+        for scale, path in (("self.scale", "cpu"), ("self.scale.expand(x.size(0), -1)", "reference")):
+            body = f"return self.bn(self.gemm(x) * {scale})"
+            fused, eager = scripted(body).eval(), build(body).eval()
+            for turn in range(6):
+                for m in (fused, eager):
+                    torch.manual_seed(turn)
+                    for p in (m.gemm.weight, m.gemm.bias, m.scale, m.bn.running_var, m.bn.weight):
+                        p.data.view(-1).copy_(torch.rand(p.numel()) + 0.1)
+                with torch.no_grad():
+                    x = random_inputs(turn)
+                    mine = self.assert_calls(BN, lambda: fused(x), body, path)
+                    self.assert_near([mine], [eager(x)], f"after .data writes, call {turn} of {path}")
 
     def test_fusing_twice_changes_nothing(self):
         for row in SPELLINGS:

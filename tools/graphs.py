@@ -34,9 +34,9 @@ chain is gone: one more reason to fuse before freezing.
 Four ops of Tailor's stand beside the chains. `tailor::check` stands where a part of the chain stood: it raises what
 that part would raise, and its second result has the shape of that part's result, for those who read no more than that.
 `tailor::unwritten` hands a tensor on as it is before others are written to, and copies it only where they turn out to
-share memory. `tailor::uniform` asks whether a spelling that promotes or broadcasts in another way than the formula comes to the same here, and
-`tailor::laid_out` gives a result the strides that its author's order of operands gives it; none of these six needs them.
-[pass.md](pass.md) says why each is needed.
+share memory. `tailor::uniform`, which none of these six needs, asks whether a spelling that promotes or broadcasts in
+another way than the formula comes to the same here; nor do they need `tailor::laid_out`, which gives a result the strides
+that its author's order of operands gives it. [pass.md](pass.md) says why each is needed.
 """
 
 PAGE = """## {0}

@@ -212,6 +212,16 @@ bool uniform_op(const at::Tensor& input, const at::Tensor& weight, const std::op
   return uniform(input, weight, bias, operands);
 }
 
+// To the last stride: is_contiguous() does not look at those of dimensions of size 1, which an operation hands on too.
+bool has_strides_of_its_own(const at::Tensor& t) {
+  std::int64_t contiguous = 1;
+  for (std::int64_t i = t.dim() - 1; i >= 0; --i) {
+    if (t.stride(i) != contiguous) return true;
+    contiguous *= std::max<std::int64_t>(t.size(i), 1);
+  }
+  return false;
+}
+
 // torch gives a sum or a product the strides of its left operand, where that is as large. The fused op has the formula's order.
 at::Tensor laid_out(const at::Tensor& result, const at::Tensor& input, const at::Tensor& weight,
                     const OptionalTensors& operands, c10::string_view chain_name, c10::string_view spelling) {
@@ -220,7 +230,7 @@ at::Tensor laid_out(const at::Tensor& result, const at::Tensor& input, const at:
     const std::optional<at::Tensor> operand = operands.get(i);
     if (!operand) continue;
     if (is_special(*operand)) return result;
-    shows = shows || (operand->dim() > 1 && !operand->is_contiguous());
+    shows = shows || (operand->dim() > 1 && has_strides_of_its_own(*operand));
   }
   const Chain* chain = find_chain(chain_name);
   if (!shows || chain == nullptr || is_special(result) || is_special(input) || is_special(weight)) return result;

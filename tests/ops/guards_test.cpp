@@ -210,9 +210,10 @@ TEST(LaidOut, AsTheLeftOperand) {
   EXPECT_TRUE(at::equal(laid, result));
   EXPECT_EQ(laid.strides(), across.mul(result).strides());
   EXPECT_EQ(laid.strides(), (at::IntArrayRef{1, 7}));
-  // Of more dimensions than the linear's result, and with gaps.
-  const auto deep = random({12, 7, 3}).permute({2, 1, 0}), gaps = random({24, 7}).t().slice(1, 0, 24, 2);
-  for (const auto& operand : {deep, gaps}) {
+  // Of more dimensions than the linear's result, with gaps, and with an odd stride where the size is 1.
+  const auto deep = random({12, 7, 3}).permute({2, 1, 0}), gaps = random({24, 7}).t().slice(1, 0, 24, 2),
+             odd = random({2, 1, 7, 12}).as_strided({2, 1, 7, 12}, {84, 1, 12, 1});
+  for (const auto& operand : {deep, gaps, odd}) {
     const auto product = operand.mul(result);
     EXPECT_EQ(laid_out(product.contiguous(), x, w, {operand}, gn_swish_mul_swish, reversed).strides(),
               product.strides());

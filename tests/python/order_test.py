@@ -1,7 +1,7 @@
 """Operands that stand left of the chain's value: torch gives a result the strides of its left operand."""
 import torch
 
-from checks import auto, main
+from checks import main
 from doors_test import reloaded
 from models import BN, DIV, GN, SIG, build
 from runtime_test import from_file
@@ -61,8 +61,10 @@ class OrderTest(Following):
             self.follow_with_strides(model, build(body), body)
 
     def test_unfused_in_the_author_s_order(self):
-        with auto(True):
-            model = scripted("return F.silu((self.scale + self.bn(self.gemm(x))) / self.divisor)")
+        """Also where no check tells it, since nothing stands inside the chain."""
+        model = scripted("y = F.batch_norm(self.gemm(x), self.bn.running_mean, self.bn.running_var); y = (self.scale + y) / self.divisor; return y * torch.sigmoid(y)")
+        self.assertTrue(is_fused(model, DIV))
+        self.assertNotIn("tailor::check", text_of(model))
         torch.ops.tailor.unfuse_(model)
         self.assertRegex(text_of(model), r"aten::add\(%scale")
 

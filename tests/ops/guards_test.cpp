@@ -210,14 +210,19 @@ TEST(LaidOut, AsTheLeftOperand) {
   EXPECT_TRUE(at::equal(laid, result));
   EXPECT_EQ(laid.strides(), across.mul(result).strides());
   EXPECT_EQ(laid.strides(), (at::IntArrayRef{1, 7}));
-  // Of more dimensions than the linear's result, with gaps, and with an odd stride where the size is 1.
-  const auto deep = random({12, 7, 3}).permute({2, 1, 0}), gaps = random({24, 7}).t().slice(1, 0, 24, 2),
-             odd = random({2, 1, 7, 12}).as_strided({2, 1, 7, 12}, {84, 1, 12, 1});
-  for (const auto& operand : {deep, gaps, odd}) {
-    const auto product = operand.mul(result);
-    EXPECT_EQ(laid_out(product.contiguous(), x, w, {operand}, gn_swish_mul_swish, reversed).strides(),
-              product.strides());
+  // Of more dimensions than the linear's result, and with gaps.
+  const auto deep = random({12, 7, 3}).permute({2, 1, 0}), gaps = random({24, 7}).t().slice(1, 0, 24, 2);
+  for (const auto& operand : {deep, gaps}) {
+    const auto whole = at::silu(operand.mul(result));
+    EXPECT_EQ(laid_out(whole.contiguous(), x, w, {operand}, gn_swish_mul_swish, reversed).strides(), whole.strides());
   }
+  // A stride that says nothing, since the size is 1, is handed on all the same.
+  const auto odd = random({2, 1, 12}).as_strided({2, 1, 12}, {12, 1, 1}), row = random({1, 12});
+  const auto sum = odd.mul(row.sigmoid()).add(row);
+  EXPECT_EQ(sum.stride(1), 1);
+  const auto found = laid_out(sum.clone(at::MemoryFormat::Contiguous), random({1, 5}), w, {odd},
+                              "linear_sigmoid_mul_add", "linear reversed:3");
+  EXPECT_EQ(found.strides(), sum.strides());
 }
 
 TEST(LaidOut, HandsOnWhatLiesRight) {

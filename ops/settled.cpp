@@ -14,6 +14,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "fork.h"
+
 namespace tailor {
 namespace {
 
@@ -69,6 +71,7 @@ struct Settled {
 
 class Store {
  public:
+  std::mutex& mutex() { return mutex_; }
   bool is_empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
   void settle(const at::Tensor& weight) {
@@ -159,7 +162,10 @@ class Store {
 
 // Never destroyed: at exit the driver may be gone before it.
 Store& store() {
-  static Store* const all = new Store;
+  static Store* const all = [] {
+    free_in_children<[]() -> std::mutex& { return store().mutex(); }>();
+    return new Store;
+  }();
   return *all;
 }
 

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "graph.h"
+#include "pass.h"
 
 namespace tailor {
 namespace {
@@ -13,9 +14,10 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
-// What torch's printer says for loops, conditions, lists and conversions, and does not keep variables from being called.
+// What torch's printer says for loops, conditions, lists, conversions and some calls, and does not keep variables from being called.
 bool is_word(const Value* value) {
-  static const std::unordered_set<std::string> words{"range", "bool", "annotate", "float"};
+  static const std::unordered_set<std::string> words{"range", "bool",  "annotate", "float",      "int",
+                                                     "str",   "print", "sorted",   "isinstance", "torch"};
   return value->hasDebugName() && words.contains(value->debugNameBase());
 }
 
@@ -44,6 +46,7 @@ void rename_variables(Block* top) {
 void drop_unread(Block* block) {
   for (auto node = block->nodes().rbegin(); node != block->nodes().rend(); ++node) {
     for (Block* inner : node->blocks()) drop_unread(inner);
+    if (const auto forked = forked_graph(*node)) drop_unread(forked->block());
     const bool only_reads = node->kind() == c10::prim::Constant || node->kind() == c10::prim::GetAttr;
     if (only_reads && !node->hasUses()) node.destroyCurrent();
   }

@@ -18,9 +18,30 @@ using torch::jit::Function;
 using torch::jit::GraphFunction;
 using torch::jit::Module;
 
-// torch's Inline leaves alone what is forked.
+void for_each_call_here(Block* block, const std::function<void(Function&)>& visit) {
+  for_each_block(block, [&](Block* inner) {
+    for (const Node* node : inner->nodes()) {
+      if (node->kind() == c10::prim::CallMethod) {
+        if (const auto type = node->input(0)->type()->cast<c10::ClassType>())
+          if (Function* method = type->findMethod(node->s(c10::attr::name))) visit(*method);
+      } else if (node->kind() == c10::prim::CallFunction) {
+        if (const auto type = node->input(0)->type()->cast<c10::FunctionType>()) visit(*type->function());
+      }
+    }
+  });
+}
+
+// torch's Inline leaves alone what is forked. It takes callees as it once optimised them, and if its optimiser was off then, with
+// the calls that they make.
 void inline_all(Graph& graph) {
-  torch::jit::Inline(graph);
+  constexpr int deepest = 50;
+  bool calls = true;
+  for (int i = 0; calls && i < deepest; ++i) {
+    torch::jit::Inline(graph);
+    calls = false;
+    for_each_call_here(graph.block(),
+                       [&](Function& callee) { calls = calls || torch::jit::tryToGraphFunction(callee) != nullptr; });
+  }
   for_each_block(graph.block(), [](Block* block) {
     for (const Node* node : block->nodes())
       if (const auto forked = forked_graph(node)) inline_all(*forked);
@@ -33,18 +54,12 @@ std::shared_ptr<Graph> inlined_copy(const GraphFunction& function) {
   return graph;
 }
 
-// The functions that a graph calls, directly.
-void for_each_call(const Block* block, const std::function<void(Function&)>& visit) {
-  for_each_block(const_cast<Block*>(block), [&](Block* inner) {
-    for (const Node* node : inner->nodes()) {
-      if (node->kind() == c10::prim::CallMethod) {
-        if (const auto type = node->input(0)->type()->cast<c10::ClassType>())
-          if (Function* method = type->findMethod(node->s(c10::attr::name))) visit(*method);
-      } else if (node->kind() == c10::prim::CallFunction) {
-        if (const auto type = node->input(0)->type()->cast<c10::FunctionType>()) visit(*type->function());
-      }
+// The functions that a graph calls, directly or in what it forks.
+void for_each_call(Block* block, const std::function<void(Function&)>& visit) {
+  for_each_call_here(block, visit);
+  for_each_block(block, [&](Block* inner) {
+    for (const Node* node : inner->nodes())
       if (const auto forked = forked_graph(node)) for_each_call(forked->block(), visit);
-    }
   });
 }
 
@@ -140,31 +155,48 @@ Value* weight_at(Node* node) {
   return linears.empty() ? nullptr : linears.front().weight;
 }
 
-void for_each_linear(Block* top, const std::function<void(const std::vector<std::string>&)>& visit) {
+// Visits each linear's names, and the rule of the chain that it is fused in, or "".
+void for_each_linear(Block* top, const std::function<void(const std::vector<std::string>&, std::string_view)>& visit) {
   for_each_block(top, [&](Block* block) {
     for (Node* node : block->nodes()) {
-      if (Value* weight = weight_at(node)) visit(names_of(node, weight));
+      const Chain* chain = fused_chain(node);
+      if (Value* weight = weight_at(node)) visit(names_of(node, weight), chain ? chain->name : "");
       if (const auto forked = forked_graph(node)) for_each_linear(forked->block(), visit);
     }
   });
 }
 
-// The linears of graphs. The file of a module that was fused has its submodules' graphs twice, inlined and by themselves, and
-// says nowhere that they are the same.
+// The linears of functions, as they are once those are fused. The file of a module that was fused has its submodules' graphs twice,
+// inlined and by themselves, and says nowhere that they are the same. Two methods may have one linear, from a third, and be fused
+// otherwise.
 class Linears {
  public:
-  void add(const Graph& graph) {
-    for_each_linear(const_cast<Graph&>(graph).block(),
-                    [&](const auto& names) { names_.insert(names.begin(), names.end()); });
+  void add(const GraphFunction& function) {
+    for_each_linear(fused(function)->block(), [&](const auto& names, std::string_view rule) {
+      for (const std::string& name : names) {
+        names_.insert(name);
+        if (!rule.empty()) names_.insert(in_chain(name, rule));
+      }
+    });
   }
-  bool include(const Graph& graph) const {
+  bool include(const GraphFunction& function) const {
     bool all = true;
-    for_each_linear(const_cast<Graph&>(graph).block(),
-                    [&](const auto& names) { all = all && !names.empty() && names_.contains(names.back()); });
+    for_each_linear(fused(function)->block(), [&](const auto& names, std::string_view rule) {
+      all = all && !names.empty() && names_.contains(rule.empty() ? names.back() : in_chain(names.back(), rule));
+    });
     return all;
   }
 
  private:
+  static std::shared_ptr<Graph> fused(const GraphFunction& function) {
+    PassOptions options;
+    options.reasons = false;
+    auto graph = inlined_copy(function);
+    run_pass(graph, options);
+    return graph;
+  }
+  static std::string in_chain(const std::string& name, std::string_view rule) { return std::string(rule) + " " + name; }
+
   std::unordered_set<std::string> names_;
 };
 
@@ -199,14 +231,13 @@ std::unordered_set<const Function*> entries_of(const std::vector<Place>& places)
       auto* function = torch::jit::tryToGraphFunction(*method);
       if (!function) continue;
       inlined.add(function->graph()->block());
-      if (entries.contains(function)) seen.add(*inlined_copy(*function));
+      if (entries.contains(function)) seen.add(*function);
     }
   }
   for (GraphFunction* function : doubtful) {
     if (called.contains(function)) continue;
-    const auto graph = inlined_copy(*function);
-    if (seen.include(*graph)) continue;
-    seen.add(*graph);
+    if (seen.include(*function)) continue;
+    seen.add(*function);
     entries.insert(function);
   }
   return entries;

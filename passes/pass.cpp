@@ -64,8 +64,8 @@ constexpr const char* taken = "what follows belongs to the chain of another line
 
 class Search {
  public:
-  Search(const std::shared_ptr<Graph>& graph, const PassOptions& options)
-      : surroundings_(graph), options_(options), of_all_(hides_words(*graph)) {
+  Search(const std::shared_ptr<Graph>& graph, const PassOptions& options, const std::string& of_all)
+      : surroundings_(graph), options_(options), of_all_(of_all) {
     look(graph->block());
   }
 
@@ -166,7 +166,7 @@ class Search {
 
   Surroundings surroundings_;
   const PassOptions& options_;
-  const std::string of_all_;  // a reason to leave all alone
+  const std::string& of_all_;  // a reason to leave all alone
   std::vector<Finding> findings_;
   std::unordered_set<const Node*> claimed_;
 };
@@ -182,8 +182,8 @@ std::vector<const Node*> linears_of(Block* top) {
 
 // Why a linear was left alone beside chains that are fused already: said of the graph as its author wrote it, which has
 // none of the ops and guards that his linear's result may go to here.
-void explain_as_written(const std::shared_ptr<Graph>& graph, std::vector<Finding>& findings,
-                        const PassOptions& options) {
+void explain_as_written(const std::shared_ptr<Graph>& graph, std::vector<Finding>& findings, const PassOptions& options,
+                        const std::string& of_all) {
   std::unordered_map<const Node*, Site*> left;
   for (Finding& finding : findings)
     if (finding.linear) left[finding.linear] = &finding.site;
@@ -195,7 +195,7 @@ void explain_as_written(const std::shared_ptr<Graph>& graph, std::vector<Finding
   std::vector<Site> ignored;
   unfuse_graph(written, ignored, "", UnknownLine::none);
   const InPlaceResults results(written->block());
-  Search search(written, options);
+  Search search(written, options, of_all);
   std::unordered_map<const Node*, const Site*> sites;
   for (const Finding& finding : search.findings())
     sites[finding.proven ? finding.proven->match.linear.nodes.front() : finding.linear] = &finding.site;
@@ -216,17 +216,16 @@ void for_each_forked_graph(Block* block, Visitor&& visit) {
   });
 }
 
-}  // namespace
-
-PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& options) {
+// With the graphs that are forked in it. `of_all`: a reason to leave all of the method's chains alone.
+PassResult run_on(const std::shared_ptr<Graph>& graph, const PassOptions& options, const std::string& of_all) {
   PassResult result;
   if (!has_linear(graph->block()) && !has_tailor_op(graph->block())) return result;
   result.changed = unfuse_under_autocast(graph);
   const bool was_fused = has_tailor_op(graph->block());
   normalise(graph);
   const InPlaceResults results(graph->block());
-  Search search(graph, options);
-  if (was_fused && options.reasons) explain_as_written(graph, search.findings(), options);
+  Search search(graph, options, of_all);
+  if (was_fused && options.reasons) explain_as_written(graph, search.findings(), options, of_all);
   std::vector<Proven> proven;
   for (Finding& finding : search.findings()) {
     result.sites.push_back(finding.site);
@@ -240,16 +239,26 @@ PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& opti
   rewrite(*graph, proven);
   results.give_back();
   result.changed = settle_after_freezing(*graph) || !proven.empty() || result.changed;
-  if (result.changed) {
-    keep_user_lines(graph->block());
-    rename_variables(graph->block());
-  }
-
   for_each_forked_graph(graph->block(), [&](const std::shared_ptr<Graph>& forked) {
-    const PassResult inner = run_pass(forked, options);
+    const PassResult inner = run_on(forked, options, of_all);
     result.sites.insert(result.sites.end(), inner.sites.begin(), inner.sites.end());
     result.changed = result.changed || inner.changed;
   });
+  return result;
+}
+
+// What a file says of the graph, and of those forked in it, all of which calls were inlined into.
+void make_readable(const std::shared_ptr<Graph>& graph) {
+  keep_user_lines(graph->block());
+  rename_variables(graph->block());
+  for_each_forked_graph(graph->block(), make_readable);
+}
+
+}  // namespace
+
+PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& options) {
+  const PassResult result = run_on(graph, options, hides_words(*graph));
+  if (result.changed) make_readable(graph);
   return result;
 }
 

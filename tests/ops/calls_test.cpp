@@ -1,6 +1,7 @@
 // The counters of paths.
 #include "ops/calls.h"
 #include "ops/chain.h"
+#include "ops/settled.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -56,24 +57,37 @@ TEST(Calls, Reset) {
   for (const auto& entry : all()) EXPECT_EQ(entry.value().toInt(), 0) << entry.key();
 }
 
-TEST(Calls, AreToldToAChildThatWasForkedMeanwhile) {
+// How a child ends that does what another thread of its parent's does all the time.
+template <class Work>
+int end_of_children(Work work) {
   std::atomic<bool> over{false};
-  std::thread asking([&] {
-    while (!over) all();
+  std::thread other([&] {
+    while (!over) work();
   });
   int wrong = 0;
   for (int i = 0; i < 200 && wrong == 0; ++i) {
     const pid_t child = fork();
     if (child == 0) {
       alarm(20);  // a lock that the other thread held would never be free
-      all();
+      work();
       _exit(0);
     }
     waitpid(child, &wrong, 0);
   }
   over = true;
-  asking.join();
-  EXPECT_EQ(wrong, 0);
+  other.join();
+  return wrong;
+}
+
+TEST(Calls, AreToldToAChildThatWasForkedMeanwhile) {
+  EXPECT_EQ(end_of_children([] { all(); }), 0);
+}
+
+TEST(Settled, InAChildThatWasForkedMeanwhile) {
+  const at::Tensor weight = at::randn({3, 2});
+  settle(weight);
+  EXPECT_EQ(end_of_children([&] { is_settled(weight); }), 0);
+  release(weight);
 }
 
 TEST(Calls, ACounterLivesAsLongAsItsOwner) {

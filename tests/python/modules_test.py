@@ -6,7 +6,7 @@ import torch
 from checks import auto, main
 from doors_test import SIX, reloaded
 from models import build
-from scripted import Following, is_fused
+from scripted import Following, is_fused, random_inputs
 
 
 @torch.jit.interface
@@ -78,6 +78,23 @@ class Both(torch.nn.Module):
         return self.part(x)
 
 
+class OneLinearInTwoMethods(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gemm = torch.nn.Linear(5, 12)
+
+    def project(self, x):
+        return self.gemm(x)
+
+    def forward(self, x):
+        return self.project(x)
+
+    @torch.jit.export
+    def gate(self, x):
+        y = self.project(x)
+        return torch.sigmoid(y) * 0.5 + y
+
+
 class ModulesTest(Following):
     def assert_sites(self, model, wanted, what):
         """All reports say the same, before a file and after one, unfused and fused."""
@@ -121,6 +138,28 @@ class ModulesTest(Following):
             with auto(on):
                 model = torch.jit.script(Both(build(SIX[0].body)))
             self.assert_sites(model, [(method, SIX[0].rule) for method in ("forward", "other.forward")], f"two, {on}")
+
+    def test_two_methods_that_share_a_linear(self):
+        """Of which the one that nobody calls is fused, and the caller's is not."""
+        with auto(False):
+            model = torch.jit.script(Caller(OneLinearInTwoMethods()))
+        wanted = [("forward", "", False), ("part.gate", "linear_sigmoid_mul_add", True)]
+        for turn in range(2):
+            for report in (torch.ops.tailor.inspect, torch.ops.tailor.fuse_, torch.ops.tailor.inspect):
+                found = sorted((site["method"], site["rule"], site["fused"]) for site in json.loads(report(model))["sites"])
+                self.assertEqual(found, wanted, f"turn {turn}")
+            undone = json.loads(torch.ops.tailor.unfuse_(model))["sites"]
+            self.assertEqual([site["method"] for site in undone], ["part.gate"])
+            model = reloaded(model)
+
+    def test_a_call_while_torchs_optimiser_was_off(self):
+        """Then torch keeps callees that are not inlined, and hands them out when they are to be."""
+        row = SIX[0]
+        with auto(False):
+            model = reloaded(torch.jit.script(Caller(Caller(build(row.body)))))
+            with torch.jit.optimized_execution(False):
+                model(random_inputs(1))
+        self.assert_sites(model, [("forward", row.rule)], "after a call without optimiser")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import torch
 import cases
 from cases import CHAINS
 from checks import ROOT, calls_of, copied, library, main
-from float32_cases import FEW_ROWS, HOPPER, LEAST, PATH, RULE, Float32, all_in_doubt, sized
+from float32_cases import HOPPER, LEAST, PATH, RULE, Float32, all_in_doubt, sized
 
 
 @unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
@@ -25,6 +25,7 @@ class CallsTest(Float32):
             with torch.no_grad():
                 first = self.assert_calls(op.stem, lambda: op(arguments), f"{op}", PATH)
                 for _ in range(100):
+                    self.queue_up()
                     self.assert_bitwise(op(arguments), first, f"{op}, doubtful rows: {doubtful}")
 
     def test_replays_with_new_numbers_and_weights(self):
@@ -66,6 +67,7 @@ class CallsTest(Float32):
                         torch.cuda.empty_cache()
                         pools = [torch.full((count,), value, device="cuda") for count in (1 << 24, *(1 << 17,) * 4)]
                         del pools  # the allocator has large blocks and small ones
+                        self.queue_up()
                         out = self.assert_calls(op.stem, lambda: op(arguments), f"{op}", PATH)
                         self.assert_bitwise(out, before, f"{op} over {value}, doubtful rows: {doubtful}")
 
@@ -98,8 +100,7 @@ class CallsTest(Float32):
                 self.forward(op, arguments, f"seed {seed}, at addresses of others before")
 
 
-@unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
-class SwitchesTest(Float32):
+class Taking(Float32):
     def takes(self, path, arguments, what, op=None):
         op = op or next(o for o in CHAINS if o.stem == "linear_swish_add_group_norm")
         return self.assert_calls(op.stem, lambda: op(arguments), what, path)
@@ -109,6 +110,9 @@ class SwitchesTest(Float32):
         self.op = next(o for o in CHAINS if o.stem == "linear_swish_add_group_norm")
         self.good = sized(self.op, 130, 256, 512)
 
+
+@unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
+class SwitchesTest(Taking):
     def test_off_and_on(self):
         with torch.no_grad():
             self.takes(PATH, self.good, "at first")
@@ -132,18 +136,6 @@ class SwitchesTest(Float32):
                                   text=True, env={**os.environ, "TAILOR_FP16X3": value}, check=False)
             self.assertEqual(done.stdout.strip(), words, f"TAILOR_FP16X3={value}: {done.stderr[-2000:]}")
 
-    @unittest.skipIf(FEW_ROWS, "few rows are cuBLAS's where TF32 is allowed")
-    def test_tf32_allowed_is_tf32(self):
-        torch.backends.cuda.matmul.allow_tf32 = True
-        try:
-            with torch.no_grad():
-                for op in CHAINS:
-                    self.takes("hopper", sized(op, 130, 256, 512), f"{op} with TF32 allowed", op)
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = False
-        with torch.no_grad():
-            self.takes(PATH, self.good, "not allowed any more")
-
     def test_what_it_leaves_to_the_others(self):
         plain = next(o for o in CHAINS if o.stem == RULE)
         turned = self.good["input"].t().contiguous().t()
@@ -165,6 +157,21 @@ class SwitchesTest(Float32):
                 out = self.assert_calls(self.op.stem, lambda: self.op({**self.good, "input": x}), what)
                 dense = self.takes(PATH, {**self.good, "input": x.contiguous()}, what)
             self.assert_same(out, dense, what)
+
+
+@unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
+class AllowedTest(Taking):
+    """TF32 is of many rows only: few are cuBLAS's where it is allowed."""
+    def test_tf32_allowed_is_tf32(self):
+        torch.backends.cuda.matmul.allow_tf32 = True
+        try:
+            with torch.no_grad():
+                for op in CHAINS:
+                    self.takes("hopper", sized(op, 130, 256, 512), f"{op} with TF32 allowed", op)
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = False
+        with torch.no_grad():
+            self.takes(PATH, self.good, "not allowed any more")
 
 
 if __name__ == "__main__":

@@ -148,6 +148,7 @@ class LinearTest(Referee):
             arguments = sized(op, 300, 576, 520)
             first = self.learning(op, arguments, ("input", "weight", "bias"))[:2]
             for _ in range(20):
+                self.queue_up()
                 out, gradients, _ = self.learning(op, arguments, ("input", "weight", "bias"))
                 for a, b in zip((out, *gradients), (first[0], *first[1])):
                     self.assert_bitwise(a, b, f"{op}")

@@ -29,6 +29,11 @@ struct Operand {
   bool is_dense() const { return matrix.stride(1) == 1; }
 };
 
+Operand operand_of(const at::Tensor& matrix) {
+  if (matrix.stride(1) != 1 && matrix.stride(0) == 1) return {matrix.t(), true};
+  return {matrix};
+}
+
 WholePaths& paths() {
   static WholePaths found("linear", Device::cuda);
   return found;
@@ -57,14 +62,21 @@ at::Tensor by_kernel(const Operand& x, const Operand& weight, const at::Tensor& 
 
 at::Tensor as_matrix(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor : tensor.flatten(0, -2); }
 
-class LinearBackward final : public torch::autograd::Node {
+// Where torch says that a matrix lies column by column, its gradient does too.
+bool lies_by_columns(const at::Tensor& matrix) { return matrix.stride(0) == 1 && matrix.stride(1) == matrix.size(0); }
+
+// Of out = x · w. Gradients lie in memory as those of torch's own product do, also once they are differentiated again: so
+// each is made as torch makes it, and `w` is a view of the weight, as it is there.
+class ProductBackward final : public torch::autograd::Node {
  public:
-  static void attach(const at::Tensor& out, const at::Tensor& input, const at::Tensor& weight) {
-    const std::shared_ptr<LinearBackward> node(new LinearBackward, torch::autograd::deleteNode);
-    node->set_next_edges(torch::autograd::collect_next_edges(input, weight));
+  static void attach(const at::Tensor& out, const at::Tensor& x, const at::Tensor& w) {
+    const std::shared_ptr<ProductBackward> node(new ProductBackward, torch::autograd::deleteNode);
+    node->set_next_edges(torch::autograd::collect_next_edges(x, w));
+    node->x_by_columns_ = lies_by_columns(x);
+    node->w_by_columns_ = lies_by_columns(w);
     // Each is needed for the other's gradient.
-    if (weight.requires_grad()) node->input_ = Saved(input, false);
-    if (input.requires_grad()) node->weight_ = Saved(weight, false);
+    if (w.requires_grad()) node->x_ = Saved(x, false);
+    if (x.requires_grad()) node->w_ = Saved(w, false);
     torch::autograd::set_history(out, node);
   }
 
@@ -72,51 +84,45 @@ class LinearBackward final : public torch::autograd::Node {
 
   void release_variables() override {
     const std::lock_guard lock(mutex_);
-    input_.reset_data();
-    weight_.reset_data();
+    x_.reset_data();
+    w_.reset_data();
   }
 
   variable_list apply(variable_list&& gradients) override {
     const at::Tensor& of_out = gradients.at(0);
     variable_list made(2);
     if (!of_out.defined()) return made;
-    at::Tensor input;
-    at::Tensor weight;
+    at::Tensor x;
+    at::Tensor w;
     {
       const std::lock_guard lock(mutex_);
-      input = input_.unpack(shared_from_this());
-      weight = weight_.unpack(shared_from_this());
+      x = x_.unpack(shared_from_this());
+      w = w_.unpack(shared_from_this());
     }
-    const at::Tensor of_rows = as_matrix(of_out);
-    if (task_should_compute_output(0))
-      made[0] = product({of_rows}, {weight, true}).view_symint(input_sizes(of_out, weight));
-    if (task_should_compute_output(1)) made[1] = product({of_rows, true}, {as_matrix(input), true});
+    if (task_should_compute_output(0)) made[0] = x_by_columns_ ? product(w, of_out.t()).t() : product(of_out, w.t());
+    if (task_should_compute_output(1)) made[1] = w_by_columns_ ? product(of_out.t(), x).t() : product(x.t(), of_out);
     return made;
   }
 
  private:
   using Saved = torch::autograd::SavedVariable;
 
-  static c10::SymDimVector input_sizes(const at::Tensor& of_out, const at::Tensor& weight) {
-    c10::SymDimVector sizes(of_out.sym_sizes().begin(), of_out.sym_sizes().end());
-    sizes.back() = weight.sym_size(1);
-    return sizes;
-  }
   // Gradients that are differentiated again are torch's to make, and so is what hooks and `.data =` have put in a saved
   // tensor's place.
   static bool is_ordinary(const at::Tensor& a, const at::Tensor& b) {
     return !c10::GradMode::is_enabled() && unusual_thread() == nullptr && unusual_tensor(a) == nullptr &&
            unusual_tensor(b) == nullptr && a.device() == b.device() && a.scalar_type() == b.scalar_type();
   }
-  static at::Tensor product(const Operand& a, const Operand& b) {  // a · bᵀ
-    if (is_ordinary(a.matrix, b.matrix) && a.inner() == b.inner()) {
-      const c10::OptionalDeviceGuard guard(a.matrix.device());
-      if (at::Tensor out = by_kernel(a, b, {}); out.defined()) return out;
+  static at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
+    if (is_ordinary(a, b) && a.size(1) == b.size(0)) {
+      const c10::OptionalDeviceGuard guard(a.device());
+      if (at::Tensor out = by_kernel(operand_of(a), operand_of(b.t()), {}); out.defined()) return out;
     }
-    return (a.transposed ? a.matrix.t() : a.matrix).mm(b.transposed ? b.matrix : b.matrix.t());
+    return a.mm(b);
   }
 
-  Saved input_, weight_;
+  Saved x_, w_;
+  bool x_by_columns_ = false, w_by_columns_ = false;
 };
 
 }  // namespace
@@ -128,20 +134,18 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::T
   {
     const c10::AutoGradMode off(false);  // the node is our own
     out = by_kernel({as_matrix(input)}, {weight}, bias, weight);
-    if (out.defined() && input.dim() != 2) {
-      std::vector<std::int64_t> sizes = input.sizes().vec();
-      sizes.back() = weight.size(0);
-      out = at::_unsafe_view(out, sizes);
-    }
   }
   if (!out.defined()) return at::linear(input, weight, bias);
-  differentiate_linear(out, input, weight);
-  return out;
+  differentiate_linear(out, as_matrix(input), weight);
+  if (input.dim() == 2) return out;
+  std::vector<std::int64_t> sizes = input.sizes().vec();
+  sizes.back() = weight.size(0);
+  return at::_unsafe_view(out, sizes);
 }
 
 void differentiate_linear(const at::Tensor& out, const at::Tensor& input, const at::Tensor& weight) {
   if (c10::GradMode::is_enabled() && (input.requires_grad() || weight.requires_grad()))
-    LinearBackward::attach(out, input, weight);
+    ProductBackward::attach(out, input, weight.t());
 }
 
 }  // namespace tailor

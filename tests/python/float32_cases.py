@@ -58,10 +58,6 @@ class Float32(Referee):
         self.assertFalse(torch.backends.cuda.matmul.allow_tf32)
         torch.manual_seed(0)
 
-    def queue_up(self):
-        """What is launched next waits on the device and not for the host: kernels then begin as soon as those before let them."""
-        torch.cuda._sleep(1 << 20)  # cycles
-
     def product(self, x, weight, what, bias=None):
         """x·weightᵀ by the kernel, through a tail that changes nothing."""
         with torch.no_grad():

@@ -35,6 +35,7 @@ class LinearTest(Referee):
         self.close(out, eager, exact, f"{op} {what}")
         for name, a, b, c in zip(wanted, mine, theirs, right):
             self.close(a, b, c, f"{op} {what}: {name}'s gradient")
+            self.assertEqual(a.stride(), b.stride(), f"{op} {what}: {name}'s gradient of shape {tuple(a.shape)}")
 
     def test_sizes(self):
         for op in CHAINS:
@@ -68,6 +69,20 @@ class LinearTest(Referee):
             dense = arguments[name].clone().requires_grad_()
             right, = torch.autograd.grad(op({**arguments, name: dense}).sum(), dense)
             self.assert_bitwise(mine, right, name)
+
+    def test_layouts_of_gradients(self):
+        """As torch's, which lie as the operands do: also where a size of one leaves that open, and of what is differentiated again."""
+        def strides(run, values):
+            x, w = values["input"], values["weight"]
+            first = torch.autograd.grad(run(values).square().sum(), (x, w), create_graph=True)
+            return [g.stride() for g in (*first, *torch.autograd.grad(sum(g.square().sum() for g in first), (x, w)))]
+
+        for op in CHAINS:
+            for (rows, columns, inner), apart in itertools.product(((130, 320, 260), (1, 320, 260), (2, 16, 1), (1, 16, 1), (3, 1, 5), (1, 1, 5)), (0, 3)):
+                arguments = sized(op, rows, columns, inner, width=min(columns, 16))
+                for name in ("input", "weight"):
+                    arguments[name] = laid_out(arguments[name], 0, inner + apart).requires_grad_()
+                self.assertEqual(strides(op, arguments), strides(op.eager, arguments), f"{op} {rows}×{inner}→{columns}, rows {inner + apart} apart")
 
     def test_differentiated_again(self):
         op = next(o for o in CHAINS if o.stem == "linear_sigmoid_mul_add")

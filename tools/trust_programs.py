@@ -101,7 +101,7 @@ class Program:
                                   stdout=subprocess.PIPE, env=build.environment({**self.switches, **(environment or {})}), check=False)
             status = done.returncode
             if status:
-                print(done.stdout[-8000:])  # what failed, and how to have it again
+                print(done.stdout[-100_000:])  # what failed, and how to have it again
             if not file.exists():
                 return {"title": self.title, "what": f"It ended with status {status} and left no record.", "command": self.name,
                         "seconds": round(time.monotonic() - start, 1), "counts": {}, "failures": 1}

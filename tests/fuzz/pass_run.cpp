@@ -144,6 +144,15 @@ std::vector<Side::State> Side::state() const {
   return all;
 }
 
+void Side::shake() {
+  at::manual_seed(8);
+  for (const Slot& slot : tensors_) {
+    const at::Tensor tensor = slot.object->getSlot(slot.index).toTensor().detach();
+    if (tensor.scalar_type() == at::kDouble && tensor.is_non_overlapping_and_dense())
+      tensor.mul_(at::rand_like(tensor).sub_(0.5).mul_(0x1p-49).add_(1.0));
+  }
+}
+
 // The values are the model's type's; this side may hold them in a wider one.
 at::Tensor Side::input_of(const Model& model, const Call& call) const {
   const std::uint64_t seed = model.seed + (model.draw << 32) + static_cast<std::uint64_t>(call.number);

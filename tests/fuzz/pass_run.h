@@ -30,6 +30,9 @@ class Side {
 
   Outcome call(const Model& model, const Call& call);
 
+  // Changes its parameters and buffers in their last digits.
+  void shake();
+
   struct State {
     std::string name;
     at::Tensor value;

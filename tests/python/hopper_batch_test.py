@@ -142,8 +142,8 @@ class HopperBatchTest(hopper_test.OnHopper, Gradients):
 
     def test_infinite_and_no_numbers(self):
         for op, dtype, value in itertools.product(BATCH, DTYPES, (torch.inf, -torch.inf, torch.nan)):
-            # Of many rows a mean that was infinite on the way is no number, of few it is infinite.
-            for rows, row, column in ((600, 0, 0), (600, 8, 3), (600, 300, 130), (600, 599, 319), (9, 0, 5)):
+            # Of two rows the mean is infinite, of more no number if an infinite one came first: eager's goes by how it merges them.
+            for rows, row, column in ((600, 0, 0), (600, 8, 3), (600, 300, 130), (600, 599, 319), (2, 0, 5)):
                 arguments = sized(op, rows, 320, 320, dtype)
                 arguments["weight"] = torch.eye(320, device="cuda", dtype=dtype)
                 arguments["input"][:, column], arguments["input"][row, column] = 1, value

@@ -99,7 +99,7 @@ struct Model {
   bool silent_writes = false;    // some are seen by no version counter, or not by that of all who share the memory
   bool assigns_operands = false;
   bool writes_lists = false;  // to their tensors
-  int numbers = 0;  // the highest in use
+  int numbers = 0;            // the highest in use
 };
 
 using Without = std::set<int>;  // numbers that are dropped or flattened

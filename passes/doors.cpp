@@ -97,7 +97,7 @@ void before_execution(std::shared_ptr<torch::jit::Graph>& graph) noexcept {
 torch::jit::Module module_of(const c10::IValue& value, const std::string& op, const char* wanted = "module") {
   if (value.isModule()) return value.toModule();
   TORCH_CHECK_TYPE(false, op, " takes a scripted or traced ", wanted, ", got ", value.tagKind(),
-                   ". Call torch.jit.script first.");
+                   ". Call torch.jit.script first; of a method, pass its module.");
 }
 
 // What torch makes of an object of Python's; the object where that is nothing.

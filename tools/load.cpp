@@ -131,6 +131,7 @@ torch::jit::Module ModelFile::load(Place place) const {
     throw;
   } catch (const std::exception& error) {
     bytes_.require_unchanged();
+    if (device) throw Failure(Exit::unreadable, path_ + ": cannot be loaded: " + one_line(error));
     // The trial on the CPU went well, so it is the devices that the file names.
     throw Failure(Exit::unreadable, path_ + ": cannot be loaded on the devices it was saved from: " + one_line(error) +
                                         "; run this where they are, or add --device cpu to write CPU tensors");

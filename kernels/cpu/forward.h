@@ -2,7 +2,6 @@
 #pragma once
 #include "batch.h"
 #include "groups.h"
-#include "rows.h"
 
 namespace tailor::cpu::TAILOR_ISA {
 
@@ -10,11 +9,14 @@ template <class Chain, class T>
 void run(const Tail& whole, const Parallel& parallel) {
   const Compute<T>* means = nullptr;
   const double* inverse_deviations = nullptr;
-  if (has_batch_norm<Chain> && whole.norm.batch_statistics) {
-    const BatchMemory memory(whole);
-    find_batch_statistics<Chain, T>(whole, parallel, memory);
-    means = memory.means<Compute<T>>();
-    inverse_deviations = memory.inverse_deviations();
+  if constexpr (has_batch_norm<Chain>) {
+    if (whole.norm.batch_statistics) {
+      if (is_cut_into_strips(whole)) return run_strips<Chain, T>(whole, parallel);
+      const BatchMemory memory(whole);
+      find_batch_statistics<Chain, T>(whole, parallel, memory);
+      means = memory.means<Compute<T>>();
+      inverse_deviations = memory.inverse_deviations();
+    }
   }
   in_wide_rows<T>(whole, [&](const Tail& tail, int times) {
     if constexpr (has_group_norm<Chain>)

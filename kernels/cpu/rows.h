@@ -19,25 +19,32 @@ TAILOR_INLINE void finish_rows(const Block<Chain, T>& block, const Raw<T>* y, Ra
     store_rows<T, Rows>(out + at, stride, finish(at, load_rows<T, Rows>(y + at, stride, left)), left);
 }
 
-// `means` and `inverse_deviations`: of the batch, or null. A row of `tail` is `times` rows of what its operands are for.
+// Rows of some columns. `means` and `inverse_deviations`: of the batch, or null. A row of `tail` is `times` rows of what its
+// operands are for.
+template <class Chain, class T>
+void finish_block(const Tail& tail, std::int64_t first, int count, std::int64_t row, std::int64_t end, int times,
+                  const Compute<T>* means, const double* inverse_deviations) {
+  Block<Chain, T> block(tail, first, count / times);
+  if constexpr (has_batch_norm<Chain>) {
+    if (means != nullptr)
+      block.take_statistics(means, inverse_deviations);
+    else
+      block.find_statistics(tail);
+  }
+  if (times > 1) block.repeat(times);
+  const std::int64_t stride = tail.columns;
+  const Raw<T>* y = raw<T>(tail.y) + row * stride + first;
+  Raw<T>* out = static_cast<Raw<T>*>(tail.out) + row * stride + first;
+  for (; row + rows_at_once <= end; row += rows_at_once, y += rows_at_once * stride, out += rows_at_once * stride)
+    finish_rows<rows_at_once>(block, y, out, stride);
+  for (; row < end; ++row, y += stride, out += stride) finish_rows<1>(block, y, out, stride);
+}
+
 template <class Chain, class T>
 void run_rows(const Tail& tail, const Parallel& parallel, int times, const Compute<T>* means,
               const double* inverse_deviations) {
   const auto work = [&](std::int64_t first, int count, std::int64_t row, std::int64_t end) {
-    Block<Chain, T> block(tail, first, count / times);
-    if constexpr (has_batch_norm<Chain>) {
-      if (means != nullptr)
-        block.take_statistics(means, inverse_deviations);
-      else
-        block.find_statistics(tail);
-    }
-    if (times > 1) block.repeat(times);
-    const std::int64_t stride = tail.columns;
-    const Raw<T>* y = raw<T>(tail.y) + row * stride + first;
-    Raw<T>* out = static_cast<Raw<T>*>(tail.out) + row * stride + first;
-    for (; row + rows_at_once <= end; row += rows_at_once, y += rows_at_once * stride, out += rows_at_once * stride)
-      finish_rows<rows_at_once>(block, y, out, stride);
-    for (; row < end; ++row, y += stride, out += stride) finish_rows<1>(block, y, out, stride);
+    finish_block<Chain, T>(tail, first, count, row, end, times, means, inverse_deviations);
   };
   for_each_block(parallel, tail.rows, tail.columns, block_width<Compute<T>>, elements_per_thread, work);
 }

@@ -153,8 +153,8 @@ class Judge {
       Side side(again.instance(), nullptr, model_.type);
       differs = differs_from_plain(side, terms, without_);
     }
-    differs = differs || is_of_an_unfinished_profile(door, terms) || is_of_zeros(door, terms) ||
-              is_of_a_list(door, terms) || is_dropped(door, terms);
+    differs =
+        differs || is_of_an_unfinished_profile(door, terms) || is_of_gathering(door, terms) || is_dropped(door, terms);
     automatic(before);
     if (differs) ++tally_.numbers["differences of torch's own executor"];
     return differs;
@@ -182,9 +182,11 @@ class Judge {
     return !without_profile;
   }
 
-  // Of what torch's executor has gathered to differentiate it, a result that nobody has gone back through counts as one with
-  // a gradient of zeros, where eager has none. All else must then agree, and so must this once the executor gathers nothing.
-  bool is_of_zeros(Door door, const Terms& terms) {
+  // What torch's executor does of what it gathers to differentiate, and does no more once it gathers nothing. A result that
+  // nobody has gone back through counts as one with a gradient of zeros, where eager has none: all else must agree then. And
+  // torch does not see that what writes to a list's tensors writes to the tensors, and moves their readers past it: unfused as
+  // well, but not always the same readers.
+  bool is_of_gathering(Door door, const Terms& terms) {
     if (door != Door::fuse || compiled_.forks()) return false;  // the pass's door has agreed exactly
     const auto differs = [&](const Terms& these) {
       const Compiled again(model_, without_);
@@ -194,21 +196,9 @@ class Judge {
     };
     Terms with_zeros = terms;
     with_zeros.zeros_for_none = true;
-    if (differs(with_zeros)) return false;
+    if (!model_.writes_lists && differs(with_zeros)) return false;
     const torch::jit::GraphOptimizerEnabledGuard off(false);  // of this thread
     return !differs(terms);
-  }
-
-  // torch does not see that what writes to a list's tensors writes to the tensors, and moves their readers past it, where it
-  // gathers what it differentiates: unfused as well, but not always the same readers.
-  bool is_of_a_list(Door door, const Terms& terms) {
-    if (door != Door::fuse || compiled_.forks() || !model_.writes_lists)
-      return false;  // the pass's door has agreed exactly
-    const torch::jit::GraphOptimizerEnabledGuard off(false);
-    const Compiled again(model_, without_);
-    Graphs graphs;
-    Side side = through(door, again, model_, graphs);
-    return !differs_from_plain(side, terms, without_);
   }
 
   // torch drops what nobody reads, and with it what that would raise: from what it loads where it sees all of it, and else in

@@ -77,7 +77,7 @@ class CpuTest(Comparing):
     def test_bit_for_bit_with_any_number_of_threads(self):
         self.addCleanup(torch.set_num_threads, 1)
         for (op, training), dtype in itertools.product(self.each(), cases.FLOATS):
-            for rows, columns, groups in ((300, 257, 1), (1000, 96, 12), (3, 20000, 4), (5, 12000, 400)):
+            for rows, columns, groups in ((300, 257, 1), (130, 300, 1), (1000, 96, 12), (3, 20000, 4), (5, 12000, 400)):
                 arguments = self.sized(op, rows, columns, dtype=dtype, training=training, groups=groups)
                 for name in ("input", "weight", "bias"):  # torch's linear differs with the threads unless it is exact
                     arguments[name] = (arguments[name] * 4).round()
@@ -91,6 +91,22 @@ class CpuTest(Comparing):
                 for other in runs[1:]:
                     for first, second in zip(runs[0], other):
                         self.assert_bitwise(second, first, what)
+
+    def test_strips_of_columns(self):
+        """A batch of few rows is finished strip by strip where it has many columns: the same bits come of some of them alone."""
+        for op, dtype, rows in itertools.product([op for op in CHAINS if op.batch_norm], cases.FLOATS, (2, 63, 130, 256, 257)):
+            arguments = self.sized(op, rows, 300, dtype=dtype, training=True)
+            for name in ("input", "weight", "bias"):
+                arguments[name] = (arguments[name] * 4).round()
+            whole = copied(arguments)
+            out = self.assert_calls(op.stem, lambda: op(whole), f"{op}", path="cpu")
+            for first in range(0, 300, 100):
+                of_columns = [n for n, v in arguments.items() if isinstance(v, torch.Tensor) and n != "input" and v.dim() > 0 and v.shape[0] == 300]
+                part = copied({**arguments, **{n: arguments[n][first:first + 100].clone() for n in of_columns}})
+                what = f"{op} {dtype} {rows} rows, columns from {first} on"
+                self.assert_bitwise(self.assert_calls(op.stem, lambda: op(part), what, path="cpu"), out[:, first:first + 100], what)
+                for name in ("running_mean", "running_var"):
+                    self.assert_bitwise(part[name], whole[name][first:first + 100], f"{what}: {name}")
 
     def test_equal_values_in_a_group(self):
         for op, width in itertools.product([op for op in CHAINS if op.group_norm], (1, 7, 16, 100, 1000, 5000)):

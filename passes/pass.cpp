@@ -257,6 +257,7 @@ void make_readable(const std::shared_ptr<Graph>& graph) {
 }  // namespace
 
 PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& options) {
+  own_constants(graph->block());
   const PassResult result = run_on(graph, options, hides_words(*graph));
   if (result.changed) make_readable(graph);
   return result;
@@ -265,6 +266,25 @@ PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& opti
 std::shared_ptr<Graph> forked_graph(const Node* node) {
   const bool runs_graph = node->kind() == c10::prim::fork || node->kind() == c10::prim::awaitable;
   return runs_graph && node->hasAttribute(c10::attr::Subgraph) ? node->g(c10::attr::Subgraph) : nullptr;
+}
+
+void own_constants(Block* block) {
+  for_each_block(block, [](Block* outer) {
+    for (Node* node : outer->nodes()) {
+      const auto forked = forked_graph(node);
+      if (!forked) continue;
+      for (std::size_t i = node->inputs().size(); i-- > 0;) {
+        Node* const constant = node->input(i)->node();
+        if (constant->kind() != c10::prim::Constant) continue;
+        Node* const own =
+            forked->prependNode(forked->createClone(constant, [](torch::jit::Value* value) { return value; }));
+        forked->inputs()[i]->replaceAllUsesWith(own->output());
+        forked->eraseInput(i);
+        node->removeInput(i);
+      }
+      own_constants(forked->block());
+    }
+  });
 }
 
 bool has_linear(const Block* block) {

@@ -282,6 +282,7 @@ class Unfuser {
 bool unfuse_graph(const std::shared_ptr<Graph>& graph, std::vector<Site>& sites, const std::string& method,
                   UnknownLine unknown) {
   if (!has_tailor_op(graph->block())) return false;
+  own_constants(graph->block());
   make_orders_constant(graph->block());
   drop_guards(graph->block(), "unwritten");  // read again where the author read it
   Unfuser(*graph, sites, method, unknown).run(graph->block());

@@ -23,7 +23,7 @@ void emit(const Module& module) {
 }  // namespace
 
 const char* to_string(Door door) {
-  static const char* names[] = {"pass", "fuse", "hook", "executor", "file", "unfuse"};
+  static const char* names[] = {"pass", "fuse", "hook", "executor", "file", "unfuse", "back"};
   return names[static_cast<int>(door)];
 }
 
@@ -53,6 +53,15 @@ Graphs through_pass(const Graphs& plain, std::vector<Site>& sites) {
   return graphs;
 }
 
+Module changed(Door door, Module module) {
+  fuse(module);
+  if (is_by_file(door)) module = saved_and_loaded(module);
+  if (door != Door::unfuse && door != Door::back) return module;
+  unfuse(module);
+  TORCH_CHECK(!needs_tailor(module), "unfuse has left an op of Tailor's behind");
+  return module;
+}
+
 Side through(Door door, const Compiled& compiled, const Model& model, Graphs& graphs) {
   Module module = compiled.instance();
   switch (door) {
@@ -61,28 +70,22 @@ Side through(Door door, const Compiled& compiled, const Model& model, Graphs& gr
       graphs = through_pass(graphs_of(module, model), ignored);
       return {module, &graphs, model.type};
     }
-    case Door::fuse:
-      fuse(module);
-      break;
     case Door::hook:
       emit(module);
       graphs = graphs_of(module, model);
       return {module, &graphs, model.type};
+    case Door::fuse:
+      return {changed(door, module), nullptr, model.type};
     case Door::executor:
-      break;
+      return {module, nullptr, model.type};
     case Door::file:
-      fuse(module);
-      module = saved_and_loaded(module);
-      graphs = graphs_of(module, model);
-      return {module, &graphs, model.type};
     case Door::unfuse:
-      fuse(module);
-      unfuse(module);
-      TORCH_CHECK(!needs_tailor(module), "unfuse has left an op of Tailor's behind");
-      graphs = graphs_of(module, model);
-      return {module, &graphs, model.type};
+    case Door::back:
+      break;
   }
-  return {module, nullptr, model.type};
+  module = changed(door, module);
+  graphs = graphs_of(module, model);
+  return {module, &graphs, model.type};
 }
 
 }  // namespace tailor::fuzz

@@ -114,16 +114,17 @@ class Judge {
                       : draw < 0.08 ? Door::executor
                       : draw < 0.11 ? Door::file
                       : draw < 0.20 ? Door::hook
-                                    : Door::unfuse;
+                      : draw < 0.26 ? Door::unfuse
+                                    : Door::back;
     ++tally_.numbers[std::string("door ") + to_string(door)];
     Terms terms;
     terms.gradients = door != Door::executor;  // that door is for inference only
     terms.writes_may_move = is_by_executor(door);
     terms.forks = compiled_.forks();
-    terms.from_file = door == Door::file;
+    terms.from_file = is_by_file(door);
     Graphs graphs, loaded_graphs;
     std::optional<Side> plain;
-    if (door == Door::file) {  // both sides come from one
+    if (is_by_file(door)) {  // both sides come from one
       const torch::jit::Module loaded = saved_and_loaded(compiled_.instance());
       loaded_graphs = graphs_of(loaded, model_);
       plain.emplace(loaded, &loaded_graphs, model_.type);
@@ -204,12 +205,10 @@ class Judge {
   // torch drops what nobody reads, and with it what that would raise: from what it loads where it sees all of it, and else in
   // its executor. Both files must then come to the same by the executor, and the plain one not to what its graph says.
   bool is_dropped(Door door, const Terms& terms) {
-    if (door != Door::file) return false;
+    if (!is_by_file(door)) return false;
     const torch::jit::Module loaded = saved_and_loaded(compiled_.instance());
     const auto by_executor = [&](const torch::jit::Module& module) { return Side(module, nullptr, model_.type); };
-    torch::jit::Module fused = compiled_.instance();
-    fuse(fused);
-    Side other = by_executor(saved_and_loaded(fused));
+    Side other = by_executor(changed(door, compiled_.instance()));
     Tally ignored;
     if (!compare(by_executor(loaded), other, terms, without_, ignored).empty()) return false;
     Side executed = by_executor(loaded);

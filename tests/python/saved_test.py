@@ -1,5 +1,6 @@
 """What becomes of a fused method's graph outside of Tailor: in a file, in torch's tracer, after many turns."""
 import io
+import json
 import linecache
 
 import torch
@@ -35,6 +36,13 @@ def net_of(source, name):
     made = {"__name__": "__main__"}
     exec(compile(source, name, "exec"), made)  # pylint: disable=exec-used
     return made["Net"]()
+
+
+def loaded(model):
+    file = io.BytesIO()
+    torch.jit.save(model, file)
+    file.seek(0)
+    return torch.jit.load(file)
 
 
 CALLS = """import torch
@@ -76,12 +84,6 @@ BODIES = ["""    def forward(self, x):
 
 
 class FileTest(Checks):
-    def loaded(self, model):
-        file = io.BytesIO()
-        torch.jit.save(model, file)
-        file.seek(0)
-        return torch.jit.load(file)
-
     def test_names_that_are_words_of_torchscript(self):
         """Also those that only torch.nn's code says, which is part of a fused method."""
         fused = 0
@@ -95,16 +97,16 @@ class FileTest(Checks):
                     try:
                         plain = torch.jit.script(model)
                         try:
-                            expected = self.loaded(plain).eval()(x)
+                            expected = loaded(plain).eval()(x)
                         except RuntimeError:
                             continue  # no word for a name in any case
                     finally:
                         self.tailor.auto(True)
                     self.tailor.fuse_(plain)
                     fused += "tailor::linear" in str(plain.inlined_graph)
-                    self.assert_same(self.loaded(plain).eval()(x), expected, "fused", (1e-6, 1e-5))
+                    self.assert_same(loaded(plain).eval()(x), expected, "fused", (1e-6, 1e-5))
                     self.tailor.unfuse_(plain)
-                    self.assert_same(self.loaded(plain).eval()(x), expected, "unfused", (1e-6, 1e-5))
+                    self.assert_same(loaded(plain).eval()(x), expected, "unfused", (1e-6, 1e-5))
         self.assertGreater(fused, 15, "most of them are fused all the same")
 
     def test_words_of_what_is_inlined(self):
@@ -113,12 +115,12 @@ class FileTest(Checks):
                 model, x = net_of(CALLS + body.format(word=word), f"<body {i} {word}>"), torch.rand(4, 6)
                 with auto(False):
                     plain = torch.jit.script(model.eval())
-                expected = self.loaded(plain)(x)
+                expected = loaded(plain)(x)
                 self.tailor.fuse_(plain)
                 self.assertIn("tailor::linear", str(plain.inlined_graph), f"{word} {i}")
-                self.assert_same(self.loaded(plain)(x), expected, f"fused, {word} {i}", (1e-5, 1e-5))
+                self.assert_same(loaded(plain)(x), expected, f"fused, {word} {i}", (1e-5, 1e-5))
                 self.tailor.unfuse_(plain)
-                self.assert_same(self.loaded(plain)(x), expected, f"unfused, {word} {i}", (1e-5, 1e-5))
+                self.assert_same(loaded(plain)(x), expected, f"unfused, {word} {i}", (1e-5, 1e-5))
 
     def test_an_argument_that_hides_a_word_is_a_reason(self):
         model = torch.jit.script(model_with("range", "argument"))
@@ -156,6 +158,33 @@ class TraceTest(Checks):
                 self.tailor.fuse_(model)
                 sizes.append(str(model.graph).count("\n"))
             self.assertEqual(len(set(sizes)), 1, sizes)
+
+
+class ForkedTest(Checks):
+    def test_constants_that_a_file_makes_arguments(self):
+        """Loading, torch hands a forked graph those as arguments that the graph around it has too."""
+        class Forked(Two):
+            def forward(self, x):
+                future = torch.jit.fork(self.part, x)
+                y = self.gemm(x)
+                return torch.sigmoid(y) * 1.5 + y + torch.jit.wait(future)
+
+            def part(self, x):
+                y = self.gemm(x)
+                return self.bn(self.gemm(x) * self.scale) + (torch.sigmoid(y) * 1.5 + y)
+        eager, x = Forked().eval(), torch.randn(4, 6)
+        model, first = torch.jit.script(eager), None
+        for turn in range(3):
+            sites = json.loads(self.tailor.inspect(model))["sites"]
+            self.assertEqual(first := first or sites, sites, f"turn {turn}")
+            self.assertTrue(all(site["fused"] for site in sites), sites)
+            model = loaded(model)
+            self.tailor.unfuse_(model)
+            model = loaded(model)
+            self.assertNotIn("tailor", model.code, f"turn {turn}")
+            self.assert_same(model(x), eager(x), f"unfused, turn {turn}", (1e-5, 1e-5))
+            self.tailor.fuse_(model)
+            self.assert_same(model(x), eager(x), f"fused, turn {turn}", (1e-5, 1e-5))
 
 
 if __name__ == "__main__":

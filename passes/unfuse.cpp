@@ -133,7 +133,7 @@ std::string text_of(const Value* value) {
 std::string spelling_of(const Node* op, const std::vector<Node*>& checks) {
   if (!checks.empty()) return text_of(checks.back()->input(6));
   for (const auto& use : op->output()->uses())
-    if (is_tailor(use.user, "laid_out")) return text_of(use.user->input(5));
+    if (use.offset == 0 && is_tailor(use.user, "laid_out")) return text_of(use.user->input(5));  // else another chain's
   return "";
 }
 

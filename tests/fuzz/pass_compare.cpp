@@ -146,10 +146,12 @@ std::string difference(const Model& model, const Done& plain, const Done& fused,
   const bool refused = wanted.backward && contains(wanted.error, "modified by an inplace operation");
   // Nobody reads what the refused write would have changed: torch drops it from a compiled file, and the refusal with it.
   if (terms.from_file && got.error.empty() && contains(wanted.error, "A view was created in no_grad mode")) return "";
-  // README.md, limits: an op that holds a copy of an operand as it was before a write gives the gradient of that.
-  const bool excused = refused && (terms.from_file || got.held) && got.backward && got.error.empty();
+  // README.md, limits: an op that holds a copy of an operand as it was before a write gives the gradient of that. If another
+  // refusal comes after that one, it is then the first.
+  const bool excused = refused && (terms.from_file || got.held) && got.backward;
   // Of two refusals in backward the first is that of the thread that was first.
-  const bool either = terms.forks && wanted.backward && got.backward && !wanted.error.empty() && !got.error.empty();
+  const bool both = !wanted.error.empty() && !got.error.empty();
+  const bool either = both && (terms.any_error || (terms.forks && wanted.backward && got.backward));
   if (!excused && !either && !same_error(model, wanted.error, got.error))
     return "raised '" + got.error + "' instead of '" + wanted.error + "'";
   const bool silu = wanted.error != got.error && contains(wanted.error, "silu");

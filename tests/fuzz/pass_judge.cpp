@@ -37,6 +37,10 @@ std::string follow(const Model& model, const Without& without, Side& plain, Side
     const Outcome wanted = plain.call(model, call);
     std::optional<Outcome> exactly;
     if (exact) exactly = exact->call(model, call);
+    if (exactly && exactly->error.empty() != wanted.error.empty()) {  // its state is another from here on
+      exact = nullptr;
+      exactly.reset();
+    }
     terms.gradients_may_differ = knows && is_refused(knows->call(model, call));
     automatic(before);
     const Outcome got = fused.call(model, call);
@@ -184,8 +188,8 @@ class Judge {
   }
 
   // What torch's executor does of what it gathers to differentiate, and does no more once it gathers nothing. A result that
-  // nobody has gone back through counts as one with a gradient of zeros, where eager has none: all else must agree then. And
-  // torch does not see that what writes to a list's tensors writes to the tensors, and moves their readers past it: unfused as
+  // nobody has gone back through counts as one with a gradient of zeros, where eager has none; and of two linears that raise
+  // one is moved behind the other: all else must agree then. And torch does not see that what writes to a list's tensors writes to the tensors, and moves their readers past it: unfused as
   // well, but not always the same readers.
   bool is_of_gathering(Door door, const Terms& terms) {
     if (door != Door::fuse || compiled_.forks()) return false;  // the pass's door has agreed exactly
@@ -195,9 +199,9 @@ class Judge {
       Side side = through(door, again, model_, graphs);
       return differs_from_plain(side, these, without_);
     };
-    Terms with_zeros = terms;
-    with_zeros.zeros_for_none = true;
-    if (!model_.writes_lists && differs(with_zeros)) return false;
+    Terms all_else = terms;
+    all_else.zeros_for_none = all_else.any_error = true;
+    if (!model_.writes_lists && differs(all_else)) return false;
     const torch::jit::GraphOptimizerEnabledGuard off(false);  // of this thread
     return !differs(terms);
   }

@@ -6,6 +6,7 @@ import os
 import tempfile
 
 import torch
+import torch.nn.functional as F
 
 from checks import auto, main
 from doors_test import SIX, python, reloaded
@@ -78,6 +79,30 @@ for name in sorted(os.listdir(sys.argv[1])):
                 with self.assertRaisesRegex(RuntimeError, "silu_cpu.* not implemented for 'Long'"):
                     model(torch.ones(7, 5, dtype=torch.int64))
                 torch.ops.tailor.unfuse_(model)
+
+
+class OneAfterAnother(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gemm, self.deep, self.bn = torch.nn.Linear(5, 12), torch.nn.Linear(12, 12), torch.nn.BatchNorm1d(12)
+        self.addend, self.factor = torch.nn.Parameter(torch.randn(12)), 1.7
+
+    def forward(self, x):
+        y = self.gemm(x)
+        h = y + torch.sigmoid(y) * self.factor
+        v = F.batch_norm(h @ self.deep.weight.t() + self.deep.bias, self.bn.running_mean, self.bn.running_var)
+        return F.silu((self.addend + v) / 2.0)
+
+
+class ChainsTest(Following):
+    def test_one_chain_s_order_is_not_the_next_one_s(self):
+        """The second's guard reads the first's result, and says how the second was written."""
+        eager, x = OneAfterAnother().eval(), torch.randn(4, 5)
+        model = torch.jit.script(eager)
+        self.assertEqual(str(model.graph).count("tailor::linear"), 2)
+        torch.ops.tailor.unfuse_(model)
+        self.assertNotIn("tailor::", str(model.graph))
+        self.assert_same(model(x), eager(x), "unfused", (1e-5, 1e-5))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,9 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
+#include "layout.h"
 #include "reference.h"
 #include "second_copy.h"
 #include "spelling.h"
@@ -235,21 +237,15 @@ at::Tensor laid_out(const at::Tensor& result, const at::Tensor& input, const at:
   const Chain* chain = find_chain(chain_name);
   if (!shows || chain == nullptr || is_special(result) || is_special(input) || is_special(weight)) return result;
 
-  // Of the author's chain, without its values: whatever his linear, what it gave is contiguous.
-  const std::string steps = "linear" + std::string(spelling.substr(std::min(spelling.find(' '), spelling.size())));
-  const auto without_values = [](const at::Tensor& t) {
-    return at::empty_strided(t.sizes(), t.strides(), at::TensorOptions(at::kFloat).device(at::kMeta));
-  };
   at::Tensor wanted;
   try {
-    const at::AutoGradMode off(false);
-    const OptionalTensors shapes;
-    for (std::size_t i = 0; i < operands.size(); ++i) {
-      const std::optional<at::Tensor> operand = operands.get(i);
-      shapes.push_back(operand ? std::optional(without_values(*operand)) : std::nullopt);
-    }
-    wanted =
-        run_steps(*chain, without_values(input), without_values(weight), std::nullopt, shapes, chain->last(), steps);
+    std::vector<std::int64_t> sizes = input.sizes().vec();  // whatever his linear, what it gave is contiguous
+    sizes.at(sizes.size() - 1) = weight.size(0);
+    const auto device = result.device().type();
+    const bool casts = at::autocast::is_autocast_enabled(device);
+    const at::Tensor y =
+        at::detail::empty_meta(sizes, casts ? at::autocast::get_autocast_dtype(device) : input.scalar_type());
+    wanted = layout_of(*chain, Spelling(spelling), y, operands, result.is_cpu());
   } catch (const std::exception&) {
     return result;  // which a file may say that is none of ours
   }

@@ -364,13 +364,17 @@ bool is_scaled_linear(Node* node) {
 
 bool Match::order_shows() const {
   const auto is_tensor = [&](int step) {
-    if (step < 0) return false;  // of a swish, v * sigmoid(v), the order is noted too
+    if (step < 0) return false;
     const auto i = static_cast<std::size_t>(step);
     return chain->steps[i].is_operand() && arguments[i][0]->type()->isSubtypeOf(*c10::TensorType::get());
   };
-  for (std::size_t i = chain->steps.size(); i-- > 1 && !chain->steps[i].is_norm();) {  // which would even them out
+  std::size_t i = chain->steps.size();
+  while (i > 1 && !chain->steps[i - 1].is_norm()) --i;  // which would even them out
+  bool has_operand = false;                             // the value so far may then lie across, too
+  for (; i < chain->steps.size(); ++i) {
     const Step& step = chain->steps[i];
-    if (Spelling(spelling).is_reversed(i) && (is_tensor(step.left) || is_tensor(step.right))) return true;
+    has_operand = has_operand || is_tensor(step.left) || is_tensor(step.right);
+    if (has_operand && step.right >= 0 && Spelling(spelling).is_reversed(i)) return true;
   }
   return false;
 }

@@ -1,5 +1,6 @@
 """Operands that stand left of the chain's value: torch gives a result the strides of its left operand."""
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from checks import main
 from doors_test import reloaded
@@ -54,11 +55,34 @@ class OrderTest(Following):
         for body, rule, asked in (("return F.silu((self.scale + self.bn(self.gemm(x))) / self.divisor)", DIV, True),
                                   ("return self.bn(self.scale * self.gemm(x))", BN, False),
                                   ("y = self.gemm(x); return self.factor * y.sigmoid() + y", SIG, False),
-                                  ("y = self.gemm(x); return y + y.sigmoid() * self.one", SIG, False)):
+                                  ("y = self.gemm(x); return y + y.sigmoid() * self.factor", SIG, False),
+                                  ("y = self.gemm(x); return y + y.sigmoid() * self.one", SIG, True)):
             model = scripted(body)
             self.assertTrue(is_fused(model, rule), body)
             self.assertEqual("tailor::laid_out" in text_of(model), asked, body)
             self.follow_with_strides(model, build(body), body)
+
+    def test_operands_of_another_rank_or_dtype(self):
+        """Of a higher one a product lies across, whichever stands left; and on the CPU another dtype is made the result's first."""
+        of_rank_3 = "r = self.proj.weight[:, :3].t().unsqueeze(1); y = self.gemm(x); return y + torch.sigmoid(y) * r"
+        mask = ("r = (self.proj.weight[:, :3] > 0).t().unsqueeze(1).expand(3, x.size(0), self.proj.weight.size(0)); "
+                "return F.silu((r + self.bn(self.gemm(x))) / self.divisor)")
+        for body, rule in ((of_rank_3, SIG), (mask, DIV)):
+            model, eager, x = scripted(body), build(body), random_inputs(1)
+            self.assertTrue(is_fused(model, rule), torch.ops.tailor.inspect(model))
+            self.assertFalse(eager(x).is_contiguous(), f"{body}: proves nothing")
+            self.follow_with_strides(model, build(body), body)
+
+    def test_nothing_is_computed_to_find_strides(self):
+        """Nor is anything that others would count, or that would want Python."""
+        body = ACROSS + LEFT[1][0]
+        model, eager, x = scripted(body), build(body), random_inputs(1)
+        counts = []
+        for net in (model, eager):
+            with FlopCounterMode(display=False) as counter:
+                net(x)
+            counts.append(counter.get_total_flops())
+        self.assertEqual(*counts)
 
     def test_unfused_in_the_author_s_order(self):
         """Also where no check tells it, since nothing stands inside the chain."""

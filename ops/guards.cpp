@@ -242,7 +242,7 @@ at::Tensor laid_out(const at::Tensor& result, const at::Tensor& input, const at:
     std::vector<std::int64_t> sizes = input.sizes().vec();  // whatever his linear, what it gave is contiguous
     sizes.at(sizes.size() - 1) = weight.size(0);
     const auto device = result.device().type();
-    const bool casts = at::autocast::is_autocast_enabled(device);
+    const bool casts = (result.is_cpu() || result.is_cuda()) && at::autocast::is_autocast_enabled(device);
     const at::Tensor y =
         at::detail::empty_meta(sizes, casts ? at::autocast::get_autocast_dtype(device) : input.scalar_type());
     wanted = layout_of(*chain, Spelling(spelling), y, operands, result.is_cpu());

@@ -73,6 +73,11 @@ class OrderTest(Following):
             self.assertFalse(eager(x).is_contiguous(), f"{body}: proves nothing")
             self.follow_with_strides(model, build(body), body)
 
+    def test_without_values(self):
+        body = ACROSS + LEFT[1][0]
+        model, eager, x = scripted(body).to("meta"), build(body).to("meta"), random_inputs(1).to("meta")
+        self.assertEqual(model(x).stride(), eager(x).stride())
+
     def test_nothing_is_computed_to_find_strides(self):
         """Nor is anything that others would count, or that would want Python."""
         body = ACROSS + LEFT[1][0]

@@ -167,11 +167,12 @@ class ForkedTest(Checks):
             def forward(self, x):
                 future = torch.jit.fork(self.part, x)
                 y = self.gemm(x)
-                return torch.sigmoid(y) * 1.5 + y + torch.jit.wait(future)
+                return torch.sigmoid(y) * 1.5 + y + torch.jit.wait(future) + x.size(0) * x.size(1)
 
             def part(self, x):
                 y = self.gemm(x)
-                return self.bn(self.gemm(x) * self.scale) + (torch.sigmoid(y) * 1.5 + y)
+                v = x @ self.gemm.weight.transpose(0, 1) + self.gemm.bias
+                return self.bn(v * self.scale) + (torch.sigmoid(y) * 1.5 + y)
         eager, x = Forked().eval(), torch.randn(4, 6)
         model, first = torch.jit.script(eager), None
         for turn in range(3):

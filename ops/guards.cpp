@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <string>
 #include <tuple>
 #include <vector>
 
@@ -122,7 +121,7 @@ at::Tensor run_steps(const Chain& chain, const at::Tensor& input, const at::Tens
   std::size_t next = 0;
   for (std::size_t i = 1; i < values.size(); ++i) {
     if (!chain.steps[i].is_operand()) continue;
-    TORCH_CHECK(next < operands.size(), "tailor: ", chain.name, " step ", last, " has more operands");
+    TORCH_CHECK(next < operands.size(), "tailor::check: ", chain.name, " step ", last, " has more operands");
     const std::optional<at::Tensor> operand = operands.get(next++);
     values[i] = operand ? c10::IValue(*operand) : number;
     arguments[i].first = &values[i];

@@ -10,6 +10,10 @@
 namespace tailor {
 namespace {
 
+at::Tensor without_values(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type) {
+  return at::detail::empty_strided_meta(sizes, strides, type);
+}
+
 // One of torch's operations, up to where it would begin to compute.
 class Operation final : public at::TensorIteratorBase {
  public:
@@ -55,10 +59,6 @@ at::Tensor together(const at::Tensor& left, const at::Tensor& right, bool on_cpu
 
 }  // namespace
 
-at::Tensor without_values(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type) {
-  return at::detail::empty_strided_meta(sizes, strides, type);
-}
-
 at::Tensor layout_of(const Chain& chain, const Spelling& spelling, const at::Tensor& y,
                      const c10::List<std::optional<at::Tensor>>& operands, bool on_cpu) {
   std::vector<at::Tensor> results{y};
@@ -67,7 +67,6 @@ at::Tensor layout_of(const Chain& chain, const Spelling& spelling, const at::Ten
     const Step& step = chain.steps[i];
     at::Tensor& result = results.emplace_back();
     if (step.is_operand()) {
-      TORCH_CHECK(next < operands.size(), "tailor: ", chain.name, " has more operands");
       if (const std::optional<at::Tensor> operand = operands.get(next++))
         result = without_values(operand->sizes(), operand->strides(), operand->scalar_type());
       continue;

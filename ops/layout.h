@@ -17,6 +17,4 @@ namespace tailor {
 at::Tensor layout_of(const Chain& chain, const Spelling& spelling, const at::Tensor& y,
                      const c10::List<std::optional<at::Tensor>>& operands, bool on_cpu);
 
-at::Tensor without_values(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type);
-
 }  // namespace tailor

@@ -3,7 +3,7 @@
 // that a mean far above the spread costs no digits. A few rows are added up in the type that is computed in, and what they
 // come to in double; the chunks are merged in double too (Chan).
 #pragma once
-#include "rows.h"
+#include "block.h"
 
 namespace tailor::cpu::TAILOR_ISA {
 
@@ -220,28 +220,6 @@ void find_batch_statistics(const Tail& tail, const Parallel& parallel, const Bat
     conclude<T>(tail, memory, first, count);
   };
   for_each_block(parallel, 1, tail.columns, gathering_width, ceiling(elements_per_thread, chunks.count), merge_chunks);
-}
-
-// A batch so small that a strip of its columns is no more than a thread's share is finished strip by strip, while that is in
-// the cache: the threads are woken once.
-inline constexpr int strip_width = 128;
-static_assert(strip_width <= gathering_width);
-
-inline bool is_cut_into_strips(const Tail& tail) {
-  return tail.rows * strip_width <= elements_per_thread && tail.columns >= strip_width;
-}
-
-template <class Chain, class T>
-void run_strips(const Tail& tail, const Parallel& parallel) {
-  const BatchMemory memory(tail);
-  const std::int64_t chunks = chunks_of(tail.rows).count;
-  const auto finish_strip = [&](std::int64_t first, int count, std::int64_t, std::int64_t) {
-    gather<Chain, T>(tail, memory, first, count, 0, chunks);
-    conclude<T>(tail, memory, first, count);
-    finish_block<Chain, T>(tail, first, count, 0, tail.rows, 1, memory.means<Compute<T>>(),
-                           memory.inverse_deviations());
-  };
-  for_each_block(parallel, 1, tail.columns, strip_width, ceiling(elements_per_thread, tail.rows), finish_strip);
 }
 
 }  // namespace tailor::cpu::TAILOR_ISA

@@ -1,11 +1,11 @@
 """What becomes of a fused method's graph outside of Tailor: in a file, in torch's tracer, after many turns."""
-import io
 import json
 import linecache
 
 import torch
 
 from checks import Checks, auto, main
+from doors_test import reloaded
 
 WORDS = ["range", "bool", "annotate", "float", "int", "len", "torch", "ops", "list", "print"]
 PLACES = {
@@ -36,13 +36,6 @@ def net_of(source, name):
     made = {"__name__": "__main__"}
     exec(compile(source, name, "exec"), made)  # pylint: disable=exec-used
     return made["Net"]()
-
-
-def loaded(model):
-    file = io.BytesIO()
-    torch.jit.save(model, file)
-    file.seek(0)
-    return torch.jit.load(file)
 
 
 CALLS = """import torch
@@ -97,16 +90,16 @@ class FileTest(Checks):
                     try:
                         plain = torch.jit.script(model)
                         try:
-                            expected = loaded(plain).eval()(x)
+                            expected = reloaded(plain).eval()(x)
                         except RuntimeError:
                             continue  # no word for a name in any case
                     finally:
                         self.tailor.auto(True)
                     self.tailor.fuse_(plain)
                     fused += "tailor::linear" in str(plain.inlined_graph)
-                    self.assert_same(loaded(plain).eval()(x), expected, "fused", (1e-6, 1e-5))
+                    self.assert_same(reloaded(plain).eval()(x), expected, "fused", (1e-6, 1e-5))
                     self.tailor.unfuse_(plain)
-                    self.assert_same(loaded(plain).eval()(x), expected, "unfused", (1e-6, 1e-5))
+                    self.assert_same(reloaded(plain).eval()(x), expected, "unfused", (1e-6, 1e-5))
         self.assertGreater(fused, 15, "most of them are fused all the same")
 
     def test_words_of_what_is_inlined(self):
@@ -115,12 +108,12 @@ class FileTest(Checks):
                 model, x = net_of(CALLS + body.format(word=word), f"<body {i} {word}>"), torch.rand(4, 6)
                 with auto(False):
                     plain = torch.jit.script(model.eval())
-                expected = loaded(plain)(x)
+                expected = reloaded(plain)(x)
                 self.tailor.fuse_(plain)
                 self.assertIn("tailor::linear", str(plain.inlined_graph), f"{word} {i}")
-                self.assert_same(loaded(plain)(x), expected, f"fused, {word} {i}", (1e-5, 1e-5))
+                self.assert_same(reloaded(plain)(x), expected, f"fused, {word} {i}", (1e-5, 1e-5))
                 self.tailor.unfuse_(plain)
-                self.assert_same(loaded(plain)(x), expected, f"unfused, {word} {i}", (1e-5, 1e-5))
+                self.assert_same(reloaded(plain)(x), expected, f"unfused, {word} {i}", (1e-5, 1e-5))
 
     def test_an_argument_that_hides_a_word_is_a_reason(self):
         model = torch.jit.script(model_with("range", "argument"))
@@ -179,9 +172,9 @@ class ForkedTest(Checks):
             sites = json.loads(self.tailor.inspect(model))["sites"]
             self.assertEqual(first := first or sites, sites, f"turn {turn}")
             self.assertTrue(all(site["fused"] for site in sites), sites)
-            model = loaded(model)
+            model = reloaded(model)
             self.tailor.unfuse_(model)
-            model = loaded(model)
+            model = reloaded(model)
             self.assertNotIn("tailor", model.code, f"turn {turn}")
             self.assert_same(model(x), eager(x), f"unfused, turn {turn}", (1e-5, 1e-5))
             self.tailor.fuse_(model)

@@ -12,6 +12,7 @@
 #include "../ops/environment.h"
 #include "../ops/second_copy.h"
 #include "../ops/settled.h"
+#include "entries.h"
 #include "graph.h"
 #include "modules.h"
 
@@ -94,12 +95,6 @@ void before_execution(std::shared_ptr<torch::jit::Graph>& graph) noexcept {
   }
 }
 
-torch::jit::Module module_of(const c10::IValue& value, const std::string& op, const char* wanted = "module") {
-  if (value.isModule()) return value.toModule();
-  TORCH_CHECK_TYPE(false, op, " takes a scripted or traced ", wanted, ", got ", value.tagKind(),
-                   ". Call torch.jit.script first; of a method, pass its module.");
-}
-
 // What torch makes of an object of Python's; the object where that is nothing.
 c10::IValue seen_by_torch(const c10::IValue& value) {
   try {
@@ -109,31 +104,27 @@ c10::IValue seen_by_torch(const c10::IValue& value) {
   }
 }
 
+torch::jit::Module module_of(c10::IValue value, const std::string& op, const char* wanted = "module") {
+  if (value.isPyObject()) value = seen_by_torch(value);
+  if (value.isModule()) return value.toModule();
+  TORCH_CHECK_TYPE(false, op, " takes a scripted or traced ", wanted, ", got ", value.tagKind(),
+                   ". Call torch.jit.script first; of a method, pass its module.");
+}
+
 // An op that takes a module or a function and answers with a report. torch makes no `Any` of a function. So there is a
 // second overload, for any object of Python's: torch tells its type, and that of a function leads to the function.
 template <auto make_report>
 void answer(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  c10::IValue value = torch::jit::pop(*stack);
+  const c10::IValue value = torch::jit::pop(*stack);
   if (value.isPyObject()) {
     const auto type = value.toPyObjectHolder()->tryToInferType();
     if (const auto function = type.success() ? type.type()->template cast<c10::FunctionType>() : nullptr) {
       stack->emplace_back(make_report(*function->function()).json());
       return;
     }
-    value = seen_by_torch(value);
   }
   auto module = module_of(value, op.schema().name(), "module or function");
   stack->emplace_back(make_report(module).json());
-}
-
-template <auto make_report>
-void define(torch::Library& library, const std::string& name) {
-  // Python tries the overloads in this order. A schema as text has no word for PyObject.
-  library.def(c10::FunctionSchema("tailor::" + name, "object", {c10::Argument("module", c10::PyObjectType::get())},
-                                  {c10::Argument("", c10::StringType::get())}));
-  library.def((name + "(Any module) -> str").c_str());
-  for (const char* overload : {".object", ""})
-    library.impl((name + overload).c_str(), torch::CppFunction::makeFromBoxedFunction<&answer<make_report>>());
 }
 
 // Every float32 matrix that the module holds, be it a parameter or, in a frozen graph, a constant.
@@ -155,15 +146,27 @@ void for_each_weight(const torch::jit::Module& module, Visit visit) {
   }
 }
 
-template <class Do>
-std::string with_each_weight(const c10::IValue& value, const char* op, Do with) {
+// An op that does something with each weight of a module, and answers with how many there are and what is kept of them.
+template <void (*with)(const at::Tensor&)>
+void answer_weights(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::IValue value = torch::jit::pop(*stack);
   std::int64_t weights = 0;
-  for_each_weight(module_of(value, op), [&](const at::Tensor& weight) {
+  for_each_weight(module_of(value, op.schema().name()), [&](const at::Tensor& weight) {
     with(weight);
     ++weights;
   });
-  return std::string(R"({"tailor": ")") + version() + R"(", "weights": )" + std::to_string(weights) +
-         R"(, "kept_bytes": )" + std::to_string(kept_bytes()) + "}";
+  stack->emplace_back(std::string(R"({"tailor": ")") + version() + R"(", "weights": )" + std::to_string(weights) +
+                      R"(, "kept_bytes": )" + std::to_string(kept_bytes()) + "}");
+}
+
+template <c10::BoxedKernel::BoxedKernelFunction* answer>
+void define(torch::Library& library, const std::string& name) {
+  // Python tries the overloads in this order. A schema as text has no word for PyObject.
+  library.def(c10::FunctionSchema("tailor::" + name, "object", {c10::Argument("module", c10::PyObjectType::get())},
+                                  {c10::Argument("", c10::StringType::get())}));
+  library.def((name + "(Any module) -> str").c_str());
+  for (const char* overload : {".object", ""})
+    library.impl((name + overload).c_str(), torch::CppFunction::makeFromBoxedFunction<answer>());
 }
 
 const bool installed = [] {
@@ -176,13 +179,11 @@ const bool installed = [] {
 
 TORCH_LIBRARY_FRAGMENT(tailor, library) {
   if (is_second_copy()) return;
-  define<[](auto& what) { return fuse(what); }>(library, "fuse_");
-  define<[](auto& what) { return unfuse(what); }>(library, "unfuse_");
-  define<[](auto& what) { return inspect(what); }>(library, "inspect");
-  library.def("settle_(Any module) -> str",
-              [](const c10::IValue& value) { return with_each_weight(value, "tailor::settle_", settle); });
-  library.def("release_(Any module) -> str",
-              [](const c10::IValue& value) { return with_each_weight(value, "tailor::release_", release); });
+  define<answer<[](auto& what) { return fuse(what); }>>(library, "fuse_");
+  define<answer<[](auto& what) { return unfuse(what); }>>(library, "unfuse_");
+  define<answer<[](auto& what) { return inspect(what); }>>(library, "inspect");
+  define<answer_weights<settle>>(library, "settle_");
+  define<answer_weights<release>>(library, "release_");
   library.def("auto(bool on) -> bool", [](bool on) { return automatic.exchange(on); });
 }
 

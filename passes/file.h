@@ -6,9 +6,9 @@
 
 namespace tailor {
 
-// Why a file of the graph might not be read again; empty where nothing stands in the way. An argument that is called like a word that
-// files say keeps its name, and hides the word.
-std::string hides_words(const torch::jit::Graph& graph);
+// Why a file of the graph might not be read again; empty where nothing stands in the way. Arguments and attributes that
+// are called like a word that files say keep their names, and hide the word.
+std::string hides_words(torch::jit::Graph& graph);
 
 // Gives other names to variables that are called like such words.
 void rename_variables(torch::jit::Block* block);

@@ -15,7 +15,4 @@ Report fuse(torch::jit::Function& function);
 Report unfuse(torch::jit::Function& function);
 Report inspect(torch::jit::Function& function);
 
-// The methods of the module's class, and its forward hooks, which are none of them.
-std::vector<torch::jit::Function*> functions_of(const torch::jit::Module& module);
-
 }  // namespace tailor

@@ -56,9 +56,11 @@ Graphs through_pass(const Graphs& plain, std::vector<Site>& sites) {
 Module changed(Door door, Module module) {
   fuse(module);
   if (is_by_file(door)) module = saved_and_loaded(module);
-  if (door != Door::unfuse && door != Door::back) return module;
-  unfuse(module);
-  TORCH_CHECK(!needs_tailor(module), "unfuse has left an op of Tailor's behind");
+  if (door == Door::unfuse || door == Door::back) {
+    unfuse(module);
+    TORCH_CHECK(!needs_tailor(module), "unfuse has left an op of Tailor's behind");
+  }
+  if (is_by_file(door)) saved_and_loaded(module);  // what came from a file goes into one
   return module;
 }
 

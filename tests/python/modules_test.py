@@ -1,4 +1,5 @@
 """Which linears of a module with submodules are sites: each once, whoever calls it, and whether a file was between or not."""
+import inspect
 import json
 
 import torch
@@ -95,6 +96,40 @@ class OneLinearInTwoMethods(torch.nn.Module):
         return torch.sigmoid(y) * 0.5 + y
 
 
+class WithoutSwish(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gemm, self.gn = torch.nn.Linear(5, 12), torch.nn.GroupNorm(3, 12)
+
+    def forward(self, x):
+        y = self.gn(self.gemm(x))
+        return y * y
+
+
+class CallEachOther(torch.nn.Module):
+    """Of whose methods its caller calls none but forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.gemm = torch.nn.Linear(5, 12)
+
+    def forward(self, x):
+        return x
+
+    @torch.jit.export
+    def gate(self, x):
+        y = self.gemm(x)
+        return torch.sigmoid(y) * 0.5 + y
+
+    @torch.jit.export
+    def once(self, x):
+        return self.gate(x) + 1
+
+    @torch.jit.export
+    def thrice(self, x):
+        return self.once(x) + self.gate(x * 2)
+
+
 class ModulesTest(Following):
     def assert_sites(self, model, wanted, what):
         """All reports say the same, before a file and after one, unfused and fused."""
@@ -160,6 +195,17 @@ class ModulesTest(Following):
             with torch.jit.optimized_execution(False):
                 model(random_inputs(1))
         self.assert_sites(model, [("forward", row.rule)], "after a call without optimiser")
+        with torch.jit.optimized_execution(False), auto(False):
+            model = torch.jit.script(Caller(Caller(WithoutSwish())))
+            model(random_inputs(1))
+            reason = json.loads(torch.ops.tailor.inspect(model))["sites"][0]["reason"]
+        line = inspect.getsourcelines(WithoutSwish.forward)[1] + 1
+        self.assertIn(f"after `group_norm` in modules_test.py:{line} ", reason)
+
+    def test_methods_that_call_each_other(self):
+        with auto(False):
+            model = torch.jit.script(Caller(CallEachOther()))
+        self.assert_sites(model, [("part.thrice", "linear_sigmoid_mul_add")] * 2, "methods that call each other")
 
 
 if __name__ == "__main__":

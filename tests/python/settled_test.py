@@ -53,8 +53,9 @@ class AnswersTest(Settled):
 
     def test_only_modules(self):
         for op in (self.tailor.settle_, self.tailor.release_):
-            with self.assertRaisesRegex(TypeError, "takes a scripted or traced module"):
-                op(torch.ones(2, 2))
+            for other in (torch.ones(2, 2), torch.nn.Linear(2, 2), lambda x: x, torch.jit.script(torch.nn.Linear(2, 2)).forward):
+                with self.assertRaisesRegex(TypeError, "takes a scripted or traced module, .* Call torch.jit.script first"):
+                    op(other)
 
 
 @unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")

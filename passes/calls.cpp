@@ -1,0 +1,149 @@
+#include "calls.h"
+
+#include <torch/csrc/jit/ir/ir_views.h>
+#include <torch/csrc/jit/passes/inliner.h>
+
+#include <functional>
+
+#include "pass.h"
+
+namespace tailor {
+namespace {
+
+using torch::jit::Function;
+using torch::jit::GraphFunction;
+
+void for_each_call_here(Block* block, const std::function<void(Function&)>& visit) {
+  for_each_block(block, [&](Block* inner) {
+    for (const Node* node : inner->nodes()) {
+      if (node->kind() == c10::prim::CallMethod) {
+        if (const auto type = node->input(0)->type()->cast<c10::ClassType>())
+          if (Function* method = type->findMethod(node->s(c10::attr::name))) visit(*method);
+      } else if (node->kind() == c10::prim::CallFunction) {
+        if (const auto type = node->input(0)->type()->cast<c10::FunctionType>()) visit(*type->function());
+      }
+    }
+  });
+}
+
+template <class Visitor>
+void for_each_fork_here(Block* block, const Visitor& visit) {
+  for_each_block(block, [&](Block* inner) {
+    for (Node* node : inner->nodes())
+      if (const auto forked = forked_graph(node)) visit(*node, *forked);
+  });
+}
+
+// The functions that a graph calls, directly or in what it forks.
+void for_each_call(Block* block, const std::function<void(Function&)>& visit) {
+  for_each_call_here(block, visit);
+  for_each_fork_here(block, [&](Node&, Graph& forked) { for_each_call(forked.block(), visit); });
+}
+
+bool has_calls(Block* block) {
+  bool found = false;
+  for_each_call(block, [&](Function&) { found = true; });
+  return found;
+}
+
+// A loop that goes on while a condition holds, or that may be left early.
+bool has_while(Block* top) {
+  bool found = false;
+  for_each_block(top, [&](Block* block) {
+    for (Node* node : block->nodes())
+      if (node->kind() == c10::prim::Loop)
+        found = found || torch::jit::LoopView(node).loopType() != torch::jit::LoopView::For;
+  });
+  return found;
+}
+
+std::shared_ptr<Graph> inlined(Graph& graph);
+
+// What is forked with its calls inlined; null where they have to stay. A file of the graph would have their loops in the forked
+// part, whose constants torch makes arguments of it when it reads the file, a loop's bound among them. It then sees no
+// `while` in the loop any more, and cannot write it a second time.
+std::shared_ptr<Graph> inlined_fork(Graph& forked) {
+  auto graph = inlined(forked);
+  return has_while(graph->block()) ? nullptr : graph;
+}
+
+// torch's Inline is for graphs that its optimiser was on for, and leaves alone what is forked.
+void inline_calls(Block* block) {
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    Node* node = *it++;
+    for (Block* inner : node->blocks()) inline_calls(inner);
+    if (const auto forked = forked_graph(node))
+      if (auto with_calls = inlined_fork(*forked)) node->g_(c10::attr::Subgraph, std::move(with_calls));
+    auto* callee = torch::jit::tryToGraphFunction(node);
+    if (!callee) continue;
+    auto code = callee->optimized_graph();
+    if (has_calls(code->block())) code = inlined(*code);
+    if (node->kind() == c10::prim::CallFunction) node->removeInput(0);
+    torch::jit::inlineCallTo(node, callee, code.get());
+  }
+}
+
+std::shared_ptr<Graph> inlined(Graph& original) {
+  auto graph = copy_of(original);
+  inline_calls(graph->block());
+  return graph;
+}
+
+// Nodes of one call share theirs.
+using SeenStacks = std::unordered_set<const torch::jit::InlinedCallStack*>;
+
+void add_inlined(Block* top, Functions& called, SeenStacks& seen) {
+  for_each_block(top, [&](Block* block) {
+    for (const Node* node : block->nodes())
+      if (const auto stack = node->callstack(); stack && *stack && seen.insert(stack->get()).second)
+        for (const auto& call : (*stack)->vec()) called.insert(std::get<0>(call));
+  });
+  for_each_fork_here(top, [&](Node&, Graph& forked) { add_inlined(forked.block(), called, seen); });
+}
+
+void add_kept(Block* block, std::vector<GraphFunction*>& kept) {
+  for_each_fork_here(block, [&](Node&, Graph& forked) {
+    add_kept(forked.block(), kept);
+    std::vector<GraphFunction*> calls;
+    for_each_call_here(forked.block(), [&](Function& callee) {
+      if (auto* function = torch::jit::tryToGraphFunction(callee)) calls.push_back(function);
+    });
+    if (!calls.empty() && !inlined_fork(forked)) kept.insert(kept.end(), calls.begin(), calls.end());
+  });
+}
+
+}  // namespace
+
+std::shared_ptr<Graph> inlined_copy(const GraphFunction& function) { return inlined(*function.graph()); }
+
+void add_called(Function& function, Functions& called) {
+  auto* graph_function = torch::jit::tryToGraphFunction(function);
+  if (!graph_function) return;
+  for_each_call(graph_function->graph()->block(), [&](Function& callee) {
+    if (called.insert(&callee).second) add_called(callee, called);
+  });
+}
+
+void add_inlined(const GraphFunction& function, Functions& called) {
+  SeenStacks seen;
+  add_inlined(function.graph()->block(), called, seen);
+}
+
+std::vector<GraphFunction*> kept_calls(const Functions& functions) {
+  std::vector<GraphFunction*> kept;
+  for (Function* function : functions)
+    if (auto* graph_function = torch::jit::tryToGraphFunction(*function))
+      add_kept(graph_function->graph()->block(), kept);
+  return kept;
+}
+
+std::vector<GraphFunction*> with_called(const std::vector<GraphFunction*>& functions) {
+  Functions called(functions.begin(), functions.end());
+  for (GraphFunction* function : functions) add_called(*function, called);
+  std::vector<GraphFunction*> all;
+  for (Function* function : called)
+    if (auto* graph_function = torch::jit::tryToGraphFunction(*function)) all.push_back(graph_function);
+  return all;
+}
+
+}  // namespace tailor

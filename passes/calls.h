@@ -1,0 +1,30 @@
+// Functions that call functions: who calls whom, and graphs with the code of all that they call in them.
+#pragma once
+#include <torch/csrc/jit/api/function_impl.h>
+
+#include <unordered_set>
+#include <vector>
+
+#include "graph.h"
+
+namespace tailor {
+
+// A copy of the function's graph, calls inlined, those in what it forks too: but for those that keep_calls() finds.
+std::shared_ptr<Graph> inlined_copy(const torch::jit::GraphFunction& function);
+
+using Functions = std::unordered_set<torch::jit::Function*>;
+
+// Adds all that the function calls, directly or not.
+void add_called(torch::jit::Function& function, Functions& called);
+
+// Adds what calls were inlined of, as they are in a graph that was fused. The functions may be gone: they are not to be looked at.
+void add_inlined(const torch::jit::GraphFunction& function, Functions& called);
+
+// Those of the functions' calls, and of the calls that these make, that stay where others are inlined.
+std::vector<torch::jit::GraphFunction*> kept_calls(const Functions& functions);
+
+// The functions and all that they call, directly or not. A function that was fused when it was compiled is no module's
+// method, and may be called, not inlined, by methods in which nothing was.
+std::vector<torch::jit::GraphFunction*> with_called(const std::vector<torch::jit::GraphFunction*>& functions);
+
+}  // namespace tailor

@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/csrc/jit/testing/hooks_for_testing.h>
 
+#include <set>
 #include <sstream>
 
 #include "passes/pass.h"
@@ -53,9 +54,33 @@ Graphs through_pass(const Graphs& plain, std::vector<Site>& sites) {
   return graphs;
 }
 
+// Whoever makes a report, before or after, names the same sites, and all that were fused before.
+void check_same(const Report& before, const Report& after, const char* when) {
+  const auto sites = [](const Report& report, bool fused) {
+    std::multiset<std::string> all;
+    for (const Site& site : report.sites)
+      if (site.fused || !fused) all.insert(site.source + " of " + site.method + (fused ? ", " + site.rule : ""));
+    return all;
+  };
+  std::string text;
+  for (const bool fused : {false, true}) {
+    const auto wanted = sites(before, fused), got = sites(after, fused);
+    for (const std::string& site : wanted)
+      if (got.count(site) < wanted.count(site)) text += "; not " + site;
+    for (const std::string& site : got)
+      if (got.count(site) > wanted.count(site) && !fused) text += "; now " + site;
+  }
+  if (!text.empty()) throw std::runtime_error(std::string("another report ") + when + text);
+}
+
 Module changed(Door door, Module module) {
-  fuse(module);
-  if (is_by_file(door)) module = saved_and_loaded(module);
+  const Report before = inspect(module);
+  check_same(before, fuse(module), "by fuse");
+  check_same(before, inspect(module), "once it is fused");
+  if (is_by_file(door)) {
+    module = saved_and_loaded(module);
+    check_same(before, inspect(module), "of what came from a file");
+  }
   if (door == Door::unfuse || door == Door::back) {
     unfuse(module);
     TORCH_CHECK(!needs_tailor(module), "unfuse has left an op of Tailor's behind");

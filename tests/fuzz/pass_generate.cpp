@@ -37,13 +37,15 @@ class Writer {
     add_method(under("def " + name + "(self, x):", std::move(body)));
   }
 
-  // A block takes and gives one tensor.
-  void add_block_method(int items) {
+  // A block takes and gives one tensor. Nobody calls its other methods.
+  void add_block_methods(int items) {
     has_h_ = false;
     std::vector<Piece> body = {line("t = self.zero + 0.0")};
     flow(body, items, 1);
     body.push_back(line("return h + t * 0.125"));
     add_method(under("def forward(self, x):", std::move(body)));
+    if (random_.chance(0.5)) add_method(under("def twice(self, x):", {line("return self.forward(self.forward(x))")}));
+    if (random_.chance(0.3)) add_method(under("def more(self, x):", {line("return self.forward(x) + 1.0")}));
   }
 
   ClassPtr take() {
@@ -238,6 +240,7 @@ class Writer {
     std::vector<Piece> body = {line("t = self.zero + 0.0")};
     std::vector<std::string>* const returned = std::exchange(scope_.returned, nullptr);
     chain(body);
+    if (random_.chance(0.3)) loop(body, 1);
     scope_.returned = returned;
     body.push_back(line("return h + t * 0.125"));
     add_method(under("def " + method + "(self, x):", std::move(body)));
@@ -299,7 +302,7 @@ Model generate(std::uint64_t seed) {
   ClassPtr block;
   if (random.chance(0.15)) {
     Writer writer(random, model, "Block", "block.py", model.sizes.out);
-    writer.add_block_method(1);
+    writer.add_block_methods(1);
     block = writer.take();
     model.classes.push_back(block);
   }

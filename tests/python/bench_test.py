@@ -145,6 +145,12 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(len(published), 7 * 3 + 7 * 2 * 2)
         self.assertEqual(len(self.points(["published", "small"])), len(published) + 4)
         self.assertEqual(self.points(["quick", "quick"]), self.points(["quick"]))
+        sweep = self.points(["sweep"])
+        self.assertEqual((len(sweep), len({point.case for point in sweep})), (120, 30))
+        self.assertEqual(collections.Counter(point.case.rule for point in sweep), dict.fromkeys(plan.MODELS, 20))
+        for case in (point.case for point in sweep):
+            self.assertTrue(256 <= case.batch <= 16384 and case.batch % 8 == 0, case)
+            self.assertTrue(all(1024 <= size <= 8192 and size % 64 == 0 for size in (case.in_features, case.out_features)), case)
         self.assertNotIn("tf32", {point.dtype for point in self.points(["published"], device="cpu")})
 
     def test_what_is_said_stands_in_for_the_preset(self):
@@ -233,6 +239,35 @@ class RunTest(unittest.TestCase):
         for block in blocks:
             self.assertEqual(len({line.count("|") for line in block.splitlines()}), 1, block)
         self.assertGreater(max(widths), 8)
+
+    def test_scatter(self):
+        """Of sizes that were measured: a dot for each with a time of Tailor's, none for the others, and what is said of many."""
+        rows = []
+        for i, dtype in enumerate(["bf16", "tf32"] * 12):
+            rows.append(made_up({"linear": 10.0 * (i + 1), "eager": 40.0, "tailor": (10.0 + i % 5) * (i + 1)}, dtype))
+            rows[-1].update(batch=8 * (i + 1))
+            for arm, peak in (("eager", 100), ("tailor", 100 + (i == 7))):
+                rows[-1]["arms"][arm]["peak_bytes"] = peak
+        rows[0]["arms"]["tailor"] = {"status": REFERENCE, "paths": {"reference": 9}}
+        target, page_of_it = self.folder / "many.json", self.folder / "many.md"
+        target.write_text(json.dumps(result(*rows)))
+        status, _, err = quietly(bench, ["--from", target, "--scatter", self.folder / "many.svg", "--markdown", page_of_it])
+        self.assertEqual(status, 0, err)
+        tree = xml.etree.ElementTree.parse(self.folder / "many.svg")
+        titles = [node.text for node in tree.iter() if node.tag.endswith("title")]
+        self.assertEqual(len(titles), 23 + 1, "and one for the chain's name")
+        words = [node.text for node in tree.iter() if node.text]
+        mean = 1.0
+        for row in rows[1::2]:
+            mean *= over_linear(row, "tailor") ** (1 / 12)
+        self.assertIn(f"geometric mean {mean:.3f}", words)
+        self.assertIn("1.40  80×16→128", words)
+        text = page_of_it.read_text()
+        self.assertIn("](many.svg)", text)
+        self.assertIn(f"tf32 {mean:.3f} (largest 1.40: 80×16→128 mul_batch_norm)", text)
+        self.assertIn("more memory than eager in 1 of 23 cases, 1.01 times as much at most: tf32 mul_batch_norm 64×16→128.", text)
+        self.assertIn("no more memory than eager, 1.00 times as much at most", page([result(*rows[1:7])], "a.md"))
+        self.assertNotIn("Geometric", page([result(*rows[:18])], "a.md"), "nine sizes are few")
 
     def test_from_writes_the_same_again(self):
         again = self.folder / "again"
@@ -350,7 +385,7 @@ class WrongUseTest(unittest.TestCase):
         for words in (["--arm", "nobody"], ["--size", "3x4"], ["--size", "0x4x4"], ["--chain", "relu"], ["--dtype", "int8"],
                       ["--mode", "test"], ["--preset", "all"], ["--rounds", "0"], ["--time-limit", "soon"], ["--nonsense"],
                       ["--from", "/nowhere.json"], ["--compare", "/nowhere.json", "/nowhere.json"],
-                      ["--json", "/nowhere/a.json"], ["--svg", "/nowhere/../tmp/a.svg"], ["--csv", "/tmp"], ["--from", "a.json", "--arm", "eager"],
+                      ["--json", "/nowhere/a.json"], ["--svg", "/nowhere/../tmp/a.svg"], ["--scatter", "/nowhere/a.svg"], ["--csv", "/tmp"], ["--from", "a.json", "--arm", "eager"],
                       ["--from", __file__], ["--device", "cpu", "--dtype", "tf32"],
                       ["--device", "cpu", "--library", "/nowhere/libtailor.so"]):
             status, out, err = quietly(bench, words)

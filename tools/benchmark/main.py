@@ -7,6 +7,7 @@ from .page import page
 from .picture import picture
 from .results import Unreadable, arms_of, read_json, write, write_csv
 from .run import run
+from .scatter import scatter
 from .tables import Lines
 
 
@@ -24,8 +25,10 @@ def write_files(runs: list, options):
         write_csv(options.csv, runs)
     if options.svg:
         write(options.svg, picture(runs))
+    if options.scatter:
+        write(options.scatter, scatter(runs))
     if options.markdown:
-        write(options.markdown, page(runs, options.markdown, options.svg))
+        write(options.markdown, page(runs, options.markdown, options.svg, options.scatter))
 
 
 def main(words: list) -> int:
@@ -37,7 +40,7 @@ def main(words: list) -> int:
         runs = [read_json(path) for path in options.sources] if options.sources else [run(options)]
     except Unreadable as error:
         fail(str(error))
-    if options.sources and not any((options.csv, options.svg, options.markdown)):
+    if options.sources and not any((options.csv, options.svg, options.scatter, options.markdown)):
         for result in runs:
             show(result)
     try:

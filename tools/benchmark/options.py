@@ -109,6 +109,7 @@ Every option with a list takes names with commas between them.""",
     how.add_argument("--commit", default="", metavar="TEXT", help="what to note as commit where git does not know it")
     out = parser.add_argument_group("what to write")
     for name, words in {"json": "all figures", "csv": "a line for each point and arm", "svg": "a picture",
+                        "scatter": "a picture of many sizes",
                         "markdown": "a page with picture and tables"}.items():
         out.add_argument(f"--{name}", metavar="FILE", help=words)
     read = parser.add_argument_group("without measuring")
@@ -119,7 +120,7 @@ Every option with a list takes names with commas between them.""",
 
 def check_targets(options):
     """Before measuring, not after it."""
-    for path in (options.json, options.csv, options.svg, options.markdown):
+    for path in (options.json, options.csv, options.svg, options.scatter, options.markdown):
         if path and not os.access(os.path.dirname(path) or ".", os.W_OK):
             fail(f"{path}: there is no such folder, or it cannot be written to")
         if path and os.path.isdir(path):
@@ -136,7 +137,7 @@ def parse(words: list):
         fail("--from and --compare measure nothing: leave out what says what to measure")
     if options.sources and options.json:
         fail("--from writes no JSON: it has read it")
-    if options.compare and any((options.json, options.csv, options.svg, options.markdown)):
+    if options.compare and any((options.json, options.csv, options.svg, options.scatter, options.markdown)):
         fail("--compare writes no files")
     check_targets(options)
     options.arm = options.arm or (HOSTED if options.host else TIMED)

@@ -8,6 +8,8 @@ from .plan import DTYPES, MODES, short
 from .results import above_linear, arms_of, measured, over_linear
 from .tables import error_ratio, figure_words, path_words, ratio_words, size_words, tail_words
 
+MANY = 10  # sizes, of which a mean says more than a list
+
 HEAD = """# Performance
 
 This page is made by `tools/bench` from its own JSON; do not edit it by hand.
@@ -121,6 +123,32 @@ def span(rows: list, arm: str) -> str:
     return f"{min(ratios):.2f} to {max(ratios):.2f} (median {statistics.median(ratios):.2f})" if ratios else ""
 
 
+def memory_words(rows: list) -> str:
+    """Tailor's peak beside eager's: nowhere above it, or where it is furthest above it."""
+    both = [(row, measured(row, "tailor").get("peak_bytes"), measured(row, "eager").get("peak_bytes")) for row in rows]
+    shares = {index: mine / eager for index, (_, mine, eager) in enumerate(both) if mine and eager}
+    if not shares:
+        return ""
+    worst = max(shares, key=shares.get)
+    if shares[worst] <= 1:
+        return f" At its peak it holds no more memory than eager, {shares[worst]:.2f} times as much at most."
+    more = sum(share > 1 for share in shares.values())
+    return (f" At its peak it holds more memory than eager in {more} of {len(shares)} cases, {shares[worst]:.2f} times as much "
+            f"at most: {' '.join(place(both[worst][0]))}.")
+
+
+def spread_words(rows: list) -> str:
+    """Of many sizes: the geometric mean of Tailor's time over the linear's, and the worst."""
+    lines = []
+    for dtype in DTYPES:
+        ratios = {place(row)[2] + " " + place(row)[1]: over_linear(row, "tailor") for row in rows if row["dtype"] == dtype}
+        ratios = {where: ratio for where, ratio in ratios.items() if ratio is not None}
+        if len({where.split()[0] for where in ratios}) >= MANY:
+            worst = max(ratios, key=ratios.get)
+            lines.append(f"{dtype} {statistics.geometric_mean(ratios.values()):.3f} (largest {ratios[worst]:.2f}: {worst})")
+    return f" Geometric means over all sizes: {', '.join(lines)}." if lines else ""
+
+
 def summary(rows: list) -> str:
     """The machine's result in a sentence for each mode."""
     lines = []
@@ -134,6 +162,7 @@ def summary(rows: list) -> str:
             others = [f"{arm} {span(ran, arm)}" for arm in ("eager", "jit", "compile") if span(ran, arm)]
             line += f"Tailor takes {span(ran, 'tailor')} times the bare linear" + (
                 f"; in the same cases {', '.join(others)}." if others else ".")
+            line += spread_words(ran) + memory_words(ran)
         missing = len(mine) - len(ran)
         if missing:
             line += f"{' ' if ran else ''}In {missing} of {len(mine)} cases there is no time of Tailor's."
@@ -169,11 +198,12 @@ def of_machine(name: str, runs: list) -> list:
     return [part for part in [*parts, missing(rows)] if part]
 
 
-def page(runs: list, path: str, picture: str = "") -> str:
+def page(runs: list, path: str, picture: str = "", scatter: str = "") -> str:
     parts = [HEAD.rstrip()]
-    if picture:
-        link = os.path.relpath(os.path.abspath(picture), os.path.dirname(os.path.abspath(path)))
-        parts.append(f"![Time of each chain over its bare linear]({link})")
+    for drawn, words in ((picture, "Time of each chain over its bare linear"), (scatter, "The same at many sizes")):
+        if drawn:
+            link = os.path.relpath(os.path.abspath(drawn), os.path.dirname(os.path.abspath(path)))
+            parts.append(f"![{words}]({link})")
     machines = {}
     for run in runs:
         machines.setdefault(run["machine"].get("gpu") or run["machine"]["cpu"], []).append(run)

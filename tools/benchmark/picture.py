@@ -26,6 +26,11 @@ class Sheet:
     def box(self, x, y, width, height, colour, more=""):
         self.parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{colour}"{more}/>')
 
+    def dot(self, x, y, colour, words):
+        """With words that a viewer shows where somebody points at it."""
+        self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}" fill-opacity="0.8">'
+                          f"<title>{html.escape(words)}</title></circle>")
+
     def line(self, x, y, x2, y2, style):
         self.parts.append(f'<path d="M{x:.1f} {y:.1f} L{x2:.1f} {y2:.1f}" fill="none" {style}/>')
 

@@ -1,5 +1,6 @@
 """What is measured: points of chain, size, dtype and mode, and the presets that name many of them at once."""
 import math
+import random
 from typing import NamedTuple
 
 import torch
@@ -53,6 +54,16 @@ class Block(NamedTuple):
     modes: list
 
 
+def between(count: int) -> list:
+    """Sizes anywhere between the published ones, the same each time, and the chains in turn."""
+    draw = random.Random(0)
+
+    def drawn(lowest: int, highest: int, step: int) -> int:
+        return round(2 ** draw.uniform(math.log2(lowest), math.log2(highest)) / step) * step
+    return [sized(list(MODELS)[i % len(MODELS)], drawn(256, 16384, 8), drawn(1024, 8192, 64), drawn(1024, 8192, 64))
+            for i in range(count)]
+
+
 SMALL = [sized("linear_mul_batch_norm", 128, 1024, 512), sized("linear_add_swish_group_norm", 128, 512, 1024, 32)]
 WIDE = ("linear_sigmoid_mul_add", "linear_group_norm_swish_mul_swish", "linear_batch_norm_add_div_swish")
 
@@ -62,6 +73,7 @@ PRESETS = {
     "small": [Block(SMALL, ["bf16", "fp32"], ["eval"])],
     "batches": [Block(everywhere(*((batch, 8192, 8192) for batch in (1, 16, 64, 128, 256)), rules=WIDE),
                       ["bf16", "fp32"], ["eval"])],
+    "sweep": [Block(between(30), ["bf16", "fp16", "tf32", "fp32"], ["eval"])],
     "cpu": [Block(everywhere((128, 1024, 512), (1024, 1024, 1024)), ["fp32"], list(MODES))],
     "quick": [Block(everywhere((256, 512, 512)), ["fp32"], ["eval"])],
     "host": [Block(everywhere((16, 256, 256)), ["bf16", "fp32"], ["eval"])],
@@ -70,6 +82,7 @@ PRESET_HELP = {
     "published": "the sizes of the published models",
     "small": "two sizes that take a GPU some microseconds",
     "batches": "1 to 256 rows through 8192 -> 8192",
+    "sweep": "30 sizes anywhere between: with --arm linear,tailor and --scatter",
     "cpu": "two sizes for a CPU",
     "quick": "one small size of every chain, to see that all is well",
     "host": "next to no work: for --host",

@@ -92,7 +92,14 @@ struct Frames {
   std::vector<const InlinedCallStack*> calls;  // the node's own
   std::vector<SourceRange> ranges;
   std::size_t users;
+  bool lost = false;  // where a call within the user's line was nobody knows: the line may be that of his caller
 };
+
+// A file has no place for calls of some functions, F.silu among them; the calls of a trace have none anyway.
+bool has_place(const SourceRange& range) {
+  const auto place = original(range).file_line_col();
+  return place && !std::get<0>(*place).empty();
+}
 
 Frames frames_of(const Node* node) {
   Frames frames;
@@ -102,10 +109,12 @@ Frames frames_of(const Node* node) {
   for (const auto* call : frames.calls) frames.ranges.push_back(call->source_range());
   frames.ranges.push_back(node->sourceRange());
   frames.users = frames.ranges.size() - 1;
-  for (std::size_t i = frames.ranges.size(); i-- > 0;) {
-    if (!is_users(frames.ranges[i])) continue;
-    frames.users = i;
-    break;
+  for (std::size_t i = frames.ranges.size(); i-- > 0 && !frames.lost;) {
+    if (is_users(frames.ranges[i])) {
+      frames.users = i;
+      break;
+    }
+    frames.lost = i < frames.calls.size() && !has_place(frames.ranges[i]);
   }
   return frames;
 }
@@ -283,6 +292,7 @@ std::string source_line(const Node* node) {
   const auto& [file, line, column] = *place;
   if (!is_users(range))
     if (std::string traced = traced_line(original(range)); !traced.empty()) return traced;
+  if (frames.lost) return "";
   if (file.empty() || file[0] == '<') return "";
   return short_name(file) + ":" + std::to_string(line);
 }

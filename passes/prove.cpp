@@ -189,6 +189,32 @@ bool is_available_at(const Value* value, const Node* node, const std::unordered_
          is_available_at(producer->input(), node, assigned);
 }
 
+// The value whose memory the value's op hands on, as a view does and what writes in place; null where it makes its own.
+Value* handed_on(const Value* value) {
+  const Node* producer = value->node();
+  const auto* schema = producer->maybeSchema();
+  if (!schema || producer->outputs().size() != 1 || schema->returns().size() != 1) return nullptr;
+  const auto* made = schema->returns()[0].alias_info();
+  if (!made || made->isWildcardBefore() || !made->containedTypes().empty()) return nullptr;
+  for (std::size_t i = 0; i < schema->arguments().size() && i < producer->inputs().size(); ++i) {
+    const auto* given = schema->arguments()[i].alias_info();
+    if (given && given->beforeSets() == made->beforeSets()) return const_cast<Value*>(producer->input(i));
+  }
+  return nullptr;
+}
+
+// A value of the same memory that can be had at `node`, where there is one: a look at that says as much.
+Value* with_same_memory(Value* value, const Node* node, const std::unordered_set<std::string>& assigned) {
+  while (value && !is_available_at(value, node, assigned)) value = handed_on(seen(value));
+  return value && value->type()->isSubtypeOf(*c10::TensorType::get()) ? value : nullptr;
+}
+
+// Whether two names are seen to be one tensor's.
+bool is_same_tensor(Value* one, const Value* other) {
+  const std::string path = attribute_path(seen(one));
+  return seen(one) == other || (!path.empty() && path == attribute_path(other));
+}
+
 bool is_norm(const Part& part) { return is_aten(part.node, "batch_norm") || is_aten(part.node, "group_norm"); }
 
 // Where the author wrote silu, a check says so: that tells unfuse, and raises what silu alone raises. Not where an If
@@ -326,17 +352,16 @@ std::string Surroundings::prove_writer(const Match& match, const Part& part, Nod
     return "";
 
   for (const auto& [written, contents] : all_written) {
-    const std::string path = attribute_path(seen(written));
+    Value* held = with_same_memory(written, part.node, assigned_attributes_);
     for (const Value* operand : read) {
       const Value* value = seen(const_cast<Value*>(operand));
-      if (seen(written) == value || (!path.empty() && path == attribute_path(value)))
-        return describe(writer) + " writes to " + describe(value) + ", which the chain has read";
+      for (Value* target : {written, held})
+        if (target && is_same_tensor(target, value))
+          return describe(writer) + " writes to " + describe(value) + ", which the chain has read";
     }
     if (written->type()->isSubtypeOf(*c10::NoneType::get())) continue;
-    const bool is_tensor = written->type()->isSubtypeOf(*c10::TensorType::get());
-    if (!is_tensor || !is_available_at(written, part.node, assigned_attributes_))
-      return describe(writer) + " may write to an operand of the chain";
-    gap.written.push_back(written);
+    if (contents || !held) return describe(writer) + " may write to an operand of the chain";
+    gap.written.push_back(held);
   }
   return "";
 }

@@ -14,22 +14,42 @@ using c10::Symbol;
 using Kind = Step::Kind;
 using torch::jit::WithInsertPoint;
 
-// Writes the chain's ATen calls before `op`.
+// What an author wrote: a chain, up to a step, with these arguments one step after the other.
+struct Text {
+  const Chain& chain;
+  int last;
+  std::vector<Value*> arguments;
+  std::string spelling;
+  bool norms = true;       // else a norm gives what it is given, whose shape is the same
+  bool inference = false;  // its batch norm has neither a mode nor a momentum
+};
+
+Text text_of_op(Node* op, const Chain& chain, std::string spelling) {
+  const bool inference = op->schema().overload_name().rfind("inference", 0) == 0;
+  return {chain, chain.last(), op->inputs().vec(), std::move(spelling), true, inference};
+}
+
+// Writes the chain's ATen calls before `place`.
 class Author {
  public:
-  Author(Graph& graph, const Chain& chain, Node* op, std::string_view spelling, UnknownLine unknown)
-      : graph_(graph), chain_(chain), op_(op), spelling_(spelling), unknown_(unknown) {}
+  Author(Graph& graph, const Text& text, Node* place, UnknownLine unknown)
+      : graph_(graph), text_(text), place_(place), spelling_(text.spelling), unknown_(unknown) {}
 
   std::vector<Part> write() {
-    const WithInsertPoint here(op_);
+    const WithInsertPoint here(place_);
     std::vector<Value*> results;
     const auto result = [&](int i) { return results[static_cast<std::size_t>(i)]; };
     const auto in_order = [&](int i, Value* left, Value* right) -> std::vector<Value*> {
       if (spelling_.is_reversed(static_cast<std::size_t>(i))) std::swap(left, right);
       return {left, right};
     };
-    for (int i = 0; i <= chain_.last(); ++i) {
-      const Step& step = chain_.steps[static_cast<std::size_t>(i)];
+    for (int i = 0; i <= text_.last; ++i) {
+      const Step& step = text_.chain.steps[static_cast<std::size_t>(i)];
+      if (step.is_norm() && !text_.norms) {
+        results.push_back(result(step.left));
+        parts_.push_back({results.back()->node(), i});
+        continue;
+      }
       switch (step.kind) {
         case Kind::linear:
           results.push_back(put(c10::aten::linear, take(3), i));
@@ -82,18 +102,17 @@ class Author {
   }
 
   std::vector<Value*> take(std::size_t count) {
-    const auto inputs = op_->inputs().slice(next_, count);
+    const auto begin = text_.arguments.begin() + static_cast<std::ptrdiff_t>(next_);
     next_ += count;
-    return inputs.vec();
+    return {begin, begin + static_cast<std::ptrdiff_t>(count)};
   }
 
   std::vector<Value*> batch_norm(Value* value) {
     std::vector<Value*> inputs = take(4);
     inputs.insert(inputs.begin(), value);
-    const bool inference = op_->schema().overload_name().rfind("inference", 0) == 0;
     const std::vector<Value*> mode =
-        inference ? std::vector<Value*>{constant(false), constant(0.0)} : take(2);  // training, momentum
-    const std::vector<Value*> rest = take(2);                                       // eps, cudnn_enabled
+        text_.inference ? std::vector<Value*>{constant(false), constant(0.0)} : take(2);  // training, momentum
+    const std::vector<Value*> rest = take(2);                                             // eps, cudnn_enabled
     inputs.insert(inputs.end(), mode.begin(), mode.end());
     inputs.insert(inputs.end(), rest.begin(), rest.end());
     return inputs;
@@ -101,15 +120,15 @@ class Author {
 
   Value* put(Symbol kind, const std::vector<Value*>& inputs, int done) {
     Node* node = graph_.insertNode(graph_.create(kind, inputs));
-    node->copyMetadata(op_);
+    node->copyMetadata(place_);
     if (done > 0 && unknown_ == UnknownLine::none) node->setSourceRange({});
     parts_.push_back({node, done});
     return node->output();
   }
 
   Graph& graph_;
-  const Chain& chain_;
-  Node* op_;
+  const Text& text_;
+  Node* place_;
   Spelling spelling_;
   UnknownLine unknown_;
   std::size_t next_ = 0;
@@ -135,6 +154,40 @@ std::string spelling_of(const Node* op, const std::vector<Node*>& checks) {
   for (const auto& use : op->output()->uses())
     if (use.offset == 0 && is_tailor(use.user, "laid_out")) return text_of(use.user->input(5));  // else another chain's
   return "";
+}
+
+// What a check lists, which freezing makes a constant; a number, of which no shape depends, for each that is none of it.
+std::vector<Value*> listed(Graph& graph, Value* list) {
+  std::vector<Value*> values;
+  if (list->node()->kind() == c10::prim::ListConstruct) {
+    for (Value* value : list->node()->inputs())
+      values.push_back(value->type()->isSubtypeOf(*c10::NoneType::get()) ? graph.insertConstant(1.0) : value);
+  } else if (const auto constant = torch::jit::toIValue(list); constant && constant->isList()) {
+    for (const c10::IValue& value : constant->toListRef())
+      values.push_back(graph.insertConstant(value.isTensor() ? value : c10::IValue(1.0)));
+  }
+  return values;
+}
+
+// What a check says of the chain's first steps. Nothing where a file says so in no way of ours.
+std::optional<Text> text_of_check(Graph& graph, Node* check) {
+  const Chain* chain = find_chain(text_of(check->input(4)));
+  const auto last = torch::jit::toIValue(check->input(5));
+  if (!chain || !last || !last->isInt() || last->toInt() < 0 || last->toInt() > chain->last()) return std::nullopt;
+  Text text{*chain,
+            static_cast<int>(last->toInt()),
+            {check->input(0), check->input(1), check->input(2)},
+            text_of(check->input(6)),
+            false,
+            false};
+  const WithInsertPoint here(check);
+  const auto operands = listed(graph, check->input(3));
+  const auto is_operand = [](const Step& step) { return step.is_operand(); };
+  const auto steps = chain->steps.begin() + 1;
+  if (std::count_if(steps, steps + text.last, is_operand) != static_cast<std::ptrdiff_t>(operands.size()))
+    return std::nullopt;
+  text.arguments.insert(text.arguments.end(), operands.begin(), operands.end());
+  return text;
 }
 
 // Moves the node and the constants that it reads, where all that it reads is there already.
@@ -215,6 +268,12 @@ class Unfuser {
       : graph_(graph), sites_(sites), method_(method), unknown_(unknown) {}
 
   void run(Block* block) {
+    undo_ops(block);
+    undo_checks_left(block);
+  }
+
+ private:
+  void undo_ops(Block* block) {
     for (auto it = block->nodes().begin(); it != block->nodes().end();) {
       Node* node = *it++;
       if (node->kind() == c10::prim::If && is_tailor(node->input()->node(), "uniform") && node->outputs().size() < 2) {
@@ -224,11 +283,26 @@ class Unfuser {
       if (const Chain* chain = fused_chain(node))
         undo_op(node, *chain);
       else
-        for (Block* inner : node->blocks()) run(inner);
+        for (Block* inner : node->blocks()) undo_ops(inner);
     }
   }
 
- private:
+  // Nobody reads the chain, so that torch has dropped it, but a norm's module goes on asking for the shape of what it is given.
+  void undo_checks_left(Block* top) {
+    std::vector<Node*> last_ones;  // of each chain
+    for_each_block(top, [&](Block* block) {
+      for (Node* node : block->nodes())
+        if (is_tailor(node, "check") && !node->output(0)->hasUses()) last_ones.push_back(node);
+    });
+    for (Node* check : last_ones) {
+      const auto text = text_of_check(graph_, check);
+      if (!text) continue;
+      auto checks = checks_before(check->input(0));
+      checks.push_back(check);
+      undo_checks(Author(graph_, *text, check, unknown_).write(), checks);
+    }
+  }
+
   void note(const Chain& chain, const Node* node) {
     sites_.push_back({std::string(chain.name), method_, source_line(node), false, "unfused"});
   }
@@ -236,8 +310,8 @@ class Unfuser {
   void undo_op(Node* op, const Chain& chain) {
     note(chain, op);
     const auto checks = checks_before(op->input(0));
-    const std::string spelling = spelling_of(op, checks);
-    const auto parts = Author(graph_, chain, op, spelling, unknown_).write();
+    const Text text = text_of_op(op, chain, spelling_of(op, checks));
+    const auto parts = Author(graph_, text, op, unknown_).write();
     Value* result = parts.back().node->output();
     result->copyMetadata(op->output());
     result->setType(op->output()->type());

@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
+#include <torch/csrc/jit/passes/lower_tuples.h>
 
 #include <cstring>
 #include <set>
@@ -69,12 +71,14 @@ void collect(const torch::jit::Block* block, std::vector<std::string>& operators
   }
 }
 
-// Of what has an effect: a call whose result nobody reads is dropped by torch as it reads a file, once it is no call any
-// more but was inlined.
+// Of what has an effect: a call whose result nobody reads, or which half of a tuple nobody reads, is dropped by torch as it
+// reads a file, once it is no call any more but was inlined. So is what a condition leaves out that is known by then.
 std::vector<std::string> operators_of(torch::jit::Function& function) {
   std::vector<std::string> operators;
   if (auto* const body = torch::jit::tryToGraphFunction(function)) {
-    const auto graph = body->graph()->copy();
+    auto graph = body->graph()->copy();
+    torch::jit::LowerSimpleTuples(graph);
+    torch::jit::ConstantPropagationImmutableTypes(graph);
     torch::jit::EliminateDeadCode(graph);
     collect(graph->block(), operators);
   }

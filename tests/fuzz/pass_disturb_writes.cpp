@@ -92,7 +92,8 @@ void Disturber::write_to_alias() {
   alias.alias = target.attribute();
   alias.silent = r_.chance(0.3);
   if (alias.silent) s_.model.silent_writes = true;
-  put("self." + alias.name + r_.text({".add_(0.5)", ".mul_(0.9)", ".zero_()"}));
+  put("self." + alias.name +
+      r_.text({".add_(0.5)", ".mul_(0.9)", ".zero_()", ".mul_(0.9).add_(0.5)", ".view(-1).mul_(0.9)", "[0] = 0.5"}));
   note(noticed_, "an alias of an operand written to");
 }
 

@@ -43,7 +43,7 @@ const Disturbance disturbances[] = {
     {"WritesToInput", "v = x + 1.0; y = self.linear(v); v.add_(1.0)",
      "`add_` in net.py:4 writes to `v`, which the chain has read"},
     {"WritesThroughView", "y = self.linear(x); self.w[0].zero_()",
-     "`zero_` in net.py:3 may write to an operand of the chain"},
+     "`zero_` in net.py:3 writes to `w`, which the chain has read"},
     {"WritesThroughList", "y = self.linear(x); all = [self.w, self.b]; all[0].zero_()",
      "`zero_` in net.py:4 may write to an operand of the chain"},
     {"WritesToList", "y = self.linear(x); torch._foreach_mul_(self.all, 2.0)",
@@ -101,7 +101,7 @@ const NearMiss rows[] = {
      "`add_` in net.py:3 writes to `scale`, which the chain has read"},
     {"WritesToAliasOfScale", "linear_mul_batch_norm",
      "s = self.scale.view(-1); y = self.linear(x) * s; s[0] = 1.0; return self.batch_norm(y)",
-     "`copy_` in net.py:4 may write to an operand of the chain"},
+     "`copy_` in net.py:4 writes to `s`, which the chain has read"},
     {"WritesToFactor", "linear_sigmoid_mul_add",
      "y = self.linear(x); s = torch.sigmoid(y) * self.one; self.one.add_(1.0); return s + y",
      "`add_` in net.py:4 writes to `one`, which the chain has read"},
@@ -169,6 +169,9 @@ INSTANTIATE_TEST_SUITE_P(
                     "y = self.linear(x); self.w = self.w2",  // the chain has read the old one
                     "y = self.linear(x); kept = self.w.sum(); self.other = self.other + kept",
                     "v = x + 1.0; r = v[0]; y = self.linear(v); r.zero_()",  // held at run time
+                    "y = self.linear(x); self.other.mul_(0.9).add_(0.1)",    // what is written to is a view of what was there
+                    "y = self.linear(x); self.other[0] = 2.0",
+                    "y = self.linear(x); r = self.other.view(-1); r.mul_(0.9); r[1:].detach().zero_()",
                     "v = x + 1.0; y = self.linear(v); z = torch.silu(v)"));
 
 // In the executor's graphs an operand is read behind a profile node.
@@ -205,6 +208,11 @@ TEST(Unwritten, SharedStorageOfEveryOperand) {
     for (const char* operand : {"w", "b"})
       expect_same_when_shared(
           std::string("y = self.linear(x); self.other.add_(3.0); ") + tail.statement,
+          [&](Module& m) { m.setattr("other", m.attr(operand).toTensor().view(-1).slice(0, 0, 12)); });
+  for (const char* write : {"self.other.mul_(0.9).add_(3.0)", "self.other[1] = 2.0", "self.other.view(-1).mul_(2.0)"})
+    for (const char* operand : {"w", "b"})
+      expect_same_when_shared(
+          std::string("y = self.linear(x); ") + write + "; " + tails[0].statement,
           [&](Module& m) { m.setattr("other", m.attr(operand).toTensor().view(-1).slice(0, 0, 12)); });
   for (const char* operand : {"scale", "w", "b"})
     expect_same_when_shared(

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from typing import List
 
 import torch
 
@@ -27,6 +28,35 @@ def outputs(*paths):
             "    print([*y.flatten().tolist(), *z.flatten().tolist(), *[v.sum().item() for v in m.state_dict().values()]])")
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, library(), *map(str, paths)], capture_output=True, text=True, check=True)
     return [torch.tensor(json.loads(line.replace("nan", "NaN"))) for line in done.stdout.splitlines()]
+
+
+@torch.jit.script
+class Box:
+    def __init__(self, first: torch.Tensor):
+        self.first = first
+        self.items: List[torch.Tensor] = []
+
+    def add(self, x: torch.Tensor):
+        self.first = self.first + x
+        self.items.append(x)
+
+    def total(self):
+        total = self.first.sum()
+        for item in self.items:
+            total = total + item.sum()
+        return total
+
+
+class Boxed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = models.build("return self.bn(self.gemm(x) * self.scale)")
+
+    def forward(self, x):
+        y = torch.jit.wait(torch.jit.fork(self.part, x))
+        box = Box(x)
+        box.add(x)
+        return y, box.total()
 
 
 class CommandTest(Command):
@@ -101,6 +131,20 @@ class CommandTest(Command):
         self.assertIn("fused 0 of 1 sites", text)
         self.assertIn("left: ", text)
         self.assertIn("loads without Tailor", self.done("inspect", self.target))
+
+    def test_half_of_a_tuple_that_nobody_reads(self):
+        """Once the call is inlined torch drops it, reading the file back: that is no other model."""
+        for unread in ("torch.softmax(x, -1)", "self.gn(F.silu(self.gemm(x) + self.scale))"):
+            body = f"def both(self, x):\n    return self.bn(self.gemm(x) * self.scale), {unread}\n"
+            torch.jit.script(models.build(body + "def forward(self, x):\n    y, other = self.both(x)\n    return y + 1.0")).save(self.source)
+            self.done("fuse", self.source, "-o", self.target, INPUT)
+            plain, fused = outputs(self.source, self.target)
+            torch.testing.assert_close(fused, plain, atol=1e-4, rtol=1e-4)
+
+    def test_a_list_that_torch_keeps_from_call_to_call(self):
+        """Without torch's optimiser, of a class that makes one, where something is forked: so the original itself goes wrong."""
+        torch.jit.script(Boxed()).save(self.source)
+        self.done("fuse", self.source, "-o", self.target, INPUT)
 
     def test_input_file(self):
         torch.save([torch.randn(models.B, models.K)], self.folder / "x.pt")

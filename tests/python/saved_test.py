@@ -1,8 +1,10 @@
 """What becomes of a fused method's graph outside of Tailor: in a file, in torch's tracer, after many turns."""
+import inspect
 import json
 import linecache
 
 import torch
+import torch.nn.functional as F
 
 from checks import Checks, auto, main
 from doors_test import reloaded
@@ -145,6 +147,33 @@ class Net(torch.nn.Module):
                 model = torch.jit.script(net_of(source, f"<attribute {word}>").eval())
             self.assertIn(f"an attribute is called `{word}`", self.tailor.fuse_(model), word)
             reloaded(reloaded(model))
+
+
+class NamesNoLine(torch.nn.Module):
+    """A file has no place for its call of F.silu, but for the call of the module."""
+
+    def __init__(self):
+        super().__init__()
+        self.gemm, self.gn, self.scale = torch.nn.Linear(6, 8), torch.nn.GroupNorm(2, 8), torch.nn.Parameter(torch.randn(8))
+
+    def forward(self, x):
+        y = self.gn(self.gemm(x))
+        t = torch.ones([1])
+        y = F.silu(y)
+        y = y * self.scale
+        return F.silu(y) + t
+
+
+class LinesTest(Checks):
+    def test_no_line_but_the_author_s(self):
+        with auto(False):
+            model = torch.jit.script(torch.nn.Sequential(NamesNoLine()))
+        line = inspect.getsourcelines(NamesNoLine.forward)[1] + 2
+        for loaded in (False, True):
+            reason = json.loads(self.tailor.inspect(model))["sites"][0]["reason"]
+            place = "" if loaded else f" in saved_test.py:{line + 1}"
+            self.assertIn(f"`ones` in saved_test.py:{line} stands between the norm and `silu`{place}, so that", reason)
+            model = reloaded(model)
 
 
 class Two(torch.nn.Module):

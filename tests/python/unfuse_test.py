@@ -50,6 +50,36 @@ for name in sorted(os.listdir(sys.argv[1])):
                     for mine, theirs in zip(got[1:], eager.state_dict().values(), strict=True):
                         self.assert_same(mine, theirs, f"state without the library: {row.body}", (1e-4, 1e-4) if theirs.is_floating_point() else None)
 
+    def test_a_chain_that_nobody_reads(self):
+        """torch drops it, and leaves what its norm asks of it: the shape of a value that is no more."""
+        bodies = ["y = self.gn(F.silu(self.gemm(x) + self.scale)); m = 1.0", "y = self.gn(self.scale + F.silu(self.gemm(x))); m = 1.0",
+                  "y = self.gemm(x); n = y.size(0); z = torch.sigmoid(y) * 2.0; m = z.size(1) + n; y = z + y",
+                  "y = self.gn(self.gemm(x)); y = F.silu(y) * self.scale; m = y.dim(); y = F.silu(y)",
+                  "y = self.gemm(x) * self.scale; m = y.size(-1); y = self.bn(y)"]
+        for body in bodies:
+            body = f"def both(self, x):\n    {body}; return x * m, y\ndef forward(self, x):\n    r, unread = self.both(x); return r"
+            eager = build(body).eval()
+            for how in (reloaded, lambda m: torch.jit.freeze(m.eval()), lambda m: reloaded(reloaded(m))):
+                with auto(False):
+                    model = torch.jit.script(copy.deepcopy(eager))
+                torch.ops.tailor.fuse_(model)
+                self.assertTrue(is_fused(model), body)
+                model = how(model)
+                torch.ops.tailor.unfuse_(model)
+                self.assertNotIn("tailor::", text_of(model), body)
+                model = reloaded(model)
+                for good in (True, False):
+                    x = random_inputs(1) if good else random_inputs(1)[:, 1:]
+                    with auto(False):
+                        self.assertEqual(*(self.outcome(each, x) for each in (model, reloaded(torch.jit.script(eager)))), body)
+
+    @staticmethod
+    def outcome(model, x):
+        try:
+            return model(x).tolist()
+        except RuntimeError as error:
+            return str(error).strip().splitlines()[-1]
+
     def test_gives_back_what_was_written(self):
         """silu rounds once, v * sigmoid(v) twice, and silu alone refuses integers: bit for bit, also from a file."""
         bodies = ["return self.gn(F.silu(self.gemm(x) + self.scale))", "return self.gn(self.scale + self.silu(self.gemm(x)))",

@@ -35,7 +35,16 @@ void define(torch::jit::Module& module, const std::string& text, const std::stri
 }
 
 void inline_calls(torch::jit::Graph& graph) {
-  torch::jit::Inline(graph);
+  const auto has_calls = [&] {
+    bool found = false;
+    for_each_block(graph.block(), [&](torch::jit::Block* block) {
+      for (torch::jit::Node* node : block->nodes()) found = found || torch::jit::tryToGraphFunction(node) != nullptr;
+    });
+    return found;
+  };
+  // More than once where the callees were first run while torch's optimiser was off.
+  do torch::jit::Inline(graph);
+  while (has_calls());
   for_each_block(graph.block(), [](torch::jit::Block* block) {
     for (const torch::jit::Node* node : block->nodes())
       if (const auto forked = forked_graph(node)) inline_calls(*forked);

@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/ir/ir_views.h>
 #include <torch/csrc/jit/passes/inliner.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "pass.h"
@@ -134,6 +135,11 @@ std::vector<GraphFunction*> kept_calls(const Functions& functions) {
   for (Function* function : functions)
     if (auto* graph_function = torch::jit::tryToGraphFunction(*function))
       add_kept(graph_function->graph()->block(), kept);
+  // In the same order each time, for reports.
+  std::sort(kept.begin(), kept.end(), [](const auto* one, const auto* other) {
+    return one->qualname().qualifiedName() < other->qualname().qualifiedName();
+  });
+  kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
   return kept;
 }
 

@@ -20,7 +20,7 @@ void add_called(torch::jit::Function& function, Functions& called);
 // Adds what calls were inlined of, as they are in a graph that was fused. The functions may be gone: they are not to be looked at.
 void add_inlined(const torch::jit::GraphFunction& function, Functions& called);
 
-// Those of the functions' calls, and of the calls that these make, that stay where others are inlined.
+// What stays called by the functions themselves, where other calls are inlined: each once.
 std::vector<torch::jit::GraphFunction*> kept_calls(const Functions& functions);
 
 // The functions and all that they call, directly or not. A function that was fused when it was compiled is no module's

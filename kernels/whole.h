@@ -19,7 +19,7 @@ struct Linear {
   bool weight_transposed = false;
   bool tensor_float32 = false;     // whether float32 may be rounded to TF32
   bool split_float32 = true;       // whether float32 may be multiplied as sums of 16-bit numbers
-  bool weight_is_settled = false;  // what is made of it may be kept
+  bool weight_is_settled = false;  // what is made of it is kept
   void* workspace = nullptr;       // of as many bytes as `workspace` of WholeKernels asks for
   const void* kept = nullptr;      // what `keep` has made of this weight, or null
 };

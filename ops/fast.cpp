@@ -13,7 +13,6 @@
 #include "linear.h"
 #include "plain.h"
 #include "refusals.h"
-#include "settled.h"
 
 namespace tailor {
 namespace {
@@ -312,7 +311,7 @@ std::optional<at::Tensor> FastPath::run_whole(FastCall& call) {
   if (call.wants_gradients || writes_what_the_linear_reads(call)) return std::nullopt;
   std::optional<Linear> linear = whole_linear(call);
   if (!linear) return std::nullopt;
-  linear->weight_is_settled = is_settled(call.weight);
+  call.paths->whole.settle(*linear, call.tail, call.weight);
   WholePath* const taker = call.paths->whole.taker(*linear, call.tail);
   if (taker == nullptr) return std::nullopt;
   at::Tensor out = taker->run(*linear, call.tail, sizes_of_result(call), call.input.options(), call.weight);

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "plain.h"
-#include "settled.h"
 #include "whole_path.h"
 
 namespace tailor {
@@ -50,11 +49,11 @@ at::Tensor by_kernel(const Operand& x, const Operand& weight, const at::Tensor& 
   linear.inner = x.inner();
   linear.x_transposed = x.transposed;
   linear.weight_transposed = weight.transposed;
-  linear.weight_is_settled = parameter.defined() && is_settled(parameter);
   Tail tail;
   tail.element = Element::float32;
   tail.rows = x.rows();
   tail.columns = weight.rows();
+  if (parameter.defined()) paths().settle(linear, tail, parameter);
   WholePath* const taker = paths().taker(linear, tail);
   if (taker == nullptr) return {};
   return taker->run(linear, tail, {tail.rows, tail.columns}, x.matrix.options().requires_grad(false), parameter);

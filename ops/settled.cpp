@@ -36,6 +36,10 @@ std::int64_t most_bytes() {
   return bytes;
 }
 
+c10::Stream stream_of(const at::Tensor& weight) {
+  return c10::impl::VirtualGuardImpl(weight.device().type()).getStream(weight.device());
+}
+
 // All that torch can see of a weight. Weak references: addresses of what is gone are not used again while one is held.
 struct Sight {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
@@ -107,7 +111,7 @@ class Store {
       forget_the_dead();
       return {};
     }
-    const c10::Stream stream = c10::impl::VirtualGuardImpl(weight.device().type()).getStream(weight.device());
+    const c10::Stream stream = stream_of(weight);
     if (!kernels.may_keep(stream.native_handle())) return {};
     std::optional<Kept>& kept = found->second.kept;
     if (kept && (kept->kernels->keep != kernels.keep || !kept->sight.is_of(weight))) kept.reset();
@@ -175,6 +179,11 @@ void settle(const at::Tensor& weight) { store().settle(weight); }
 void release(const at::Tensor& weight) { store().release(weight); }
 bool is_settled(const at::Tensor& weight) { return !store().is_empty() && store().has(weight); }
 std::int64_t kept_bytes() { return store().bytes(); }
+
+bool can_keep(const at::Tensor& weight, const WholeKernels& kernels, const Linear& linear, const Tail& tail) {
+  if (kernels.keep == nullptr || weight.is_inference() || !is_settled(weight)) return false;
+  return kernels.may_keep(stream_of(weight).native_handle()) && kernels.kept_bytes(linear, tail) <= most_bytes();
+}
 
 at::Tensor kept(const at::Tensor& weight, const WholeKernels& kernels, const Linear& linear, const Tail& tail) {
   // A tensor of inference mode has no version.

@@ -51,6 +51,12 @@ WholePaths::WholePaths(std::string_view op, Device device) {
   for (const WholeKernels* each : find_whole(op, device)) all_.emplace_back(op, *each);
 }
 
+void WholePaths::settle(Linear& linear, const Tail& tail, const at::Tensor& weight) const {
+  linear.weight_is_settled = is_settled(weight) && std::any_of(all_.begin(), all_.end(), [&](const WholePath& path) {
+                               return can_keep(weight, path.kernels(), linear, tail);
+                             });
+}
+
 WholePath* WholePaths::taker(const Linear& linear, const Tail& tail) {
   const auto found =
       std::find_if(all_.begin(), all_.end(), [&](const WholePath& path) { return path.takes(linear, tail); });

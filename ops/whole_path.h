@@ -26,6 +26,7 @@ class WholePath {
     if (kernels.gather != nullptr) gather_.emplace(op, kernels.gathering_path);
   }
 
+  const WholeKernels& kernels() const { return kernels_; }
   bool takes(const Linear& linear, const Tail& tail) const { return kernels_.refuses(linear, tail) == nullptr; }
 
   // The result of a call that it takes, of these sizes; undefined where the device has no room for it now. `weight` is defined where
@@ -53,6 +54,8 @@ class WholePaths {
   WholePaths(std::string_view op, Device device);
 
   bool empty() const { return all_.empty(); }
+  // Says to those that are asked whether something of the weight can be kept.
+  void settle(Linear& linear, const Tail& tail, const at::Tensor& weight) const;
   // The first that takes a call, or null.
   WholePath* taker(const Linear& linear, const Tail& tail);
   // The first that gathers the batch statistics of a call, or null.

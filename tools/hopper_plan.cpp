@@ -96,6 +96,11 @@ std::string tiles_of(const Shape& shape) {
          " rounds";
 }
 
+std::string strips_of(const StripsPlan& plan) {
+  return "strips of 128 columns x " + std::to_string(plan.tile_rows) + " rows, the sums in " +
+         std::to_string(plan.parts) + " parts";
+}
+
 std::vector<Answer> answers(const Question& question) {
   Shape shape = question.shape;
   const Matrix weight{nullptr, shape.columns, shape.inner, shape.inner, shape.element_bytes};
@@ -121,13 +126,13 @@ std::vector<Answer> answers(const Question& question) {
   }
   const std::string linear = shape.batch_statistics ? "linear/" : "";
   shape.batch_statistics = false;  // they have the linear alone, and the tail gathers
-  const FewRowsPlan few = plan_few_rows(shape);
-  const Estimate halves = estimate_of_halves(shape);
+  const StripsPlan few = plan_few_rows(shape);
+  const Estimate halves = time_of_halves(shape, wanted());
+  const std::string of_halves =
+      takes_strips_of_halves(shape, wanted()) ? strips_of(plan_few_halves(shape)) : tiles_of(shape);
   return {{linear + "bf16x6", refuses_few_rows(shape, weight, wanted()), few.time, few_rows_apart(shape),
-           "tiles of 128 columns x " + std::to_string(few.tile_rows) + " rows, the sums in " +
-               std::to_string(few.parts) + " parts",
-           tail},
-          {linear + "fp16x3", refuses_halves(shape, wanted()), halves.whole, halves.apart, tiles_of(shape), tail}};
+           strips_of(few), tail},
+          {linear + "fp16x3", refuses_halves(shape, wanted()), halves.whole, halves.apart, of_halves, tail}};
 }
 
 }  // namespace

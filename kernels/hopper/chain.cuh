@@ -3,6 +3,7 @@
 //   static const auto registrations = tailor::hopper::register_chain<tailor::chains::…>();
 #pragma once
 #include "call.cuh"
+#include "few_halves_chain.cuh"
 #include "few_rows_chain.cuh"
 #include "kernel.cuh"
 
@@ -161,13 +162,12 @@ const char* launch_halves(const Linear& linear, const Tail& tail, cudaStream_t s
   halves.weight.is_made = linear.kept != nullptr;
   place_halves(halves, &Halves::weight,
                halves.weight.is_made ? const_cast<void*>(linear.kept) : static_cast<char*>(linear.workspace) + of_x);
-  const auto matrix = [&](const SplitMatrix& split) {
-    const std::int64_t columns = 2 * static_cast<std::int64_t>(halves.padded);
-    return Matrix{split.halves, split.rows, columns, columns, 2};
-  };
-  constexpr Manner manner = Manner::side_by_side;
-  if (!describe_operands<TwoHalves>(problem, matrix(halves.x), matrix(halves.weight), manner)) return not_described;
   if (const char* error = make_halves(halves, stream)) return error;
+  if (takes_strips_of_halves(shape_of<Chain>(linear, tail), wanted()))
+    return launch_few_halves<Chain, group_width>(linear, tail, halves, stream);
+  constexpr Manner manner = Manner::side_by_side;
+  if (!describe_operands<TwoHalves>(problem, matrix_of(halves, halves.x), matrix_of(halves, halves.weight), manner))
+    return not_described;
   return launch_tiles<Chain, TwoHalves, group_width, manner>(problem, linear, tail, stream);
 }
 

@@ -19,7 +19,7 @@ inline FloatMatrix float_matrix(const void* from, std::int64_t rows, std::int64_
   return matrix;
 }
 
-inline Thirds thirds_of(const Linear& linear, const Tail& tail, const FewRowsPlan& plan) {
+inline Thirds thirds_of(const Linear& linear, const Tail& tail, const StripsPlan& plan) {
   return {float_matrix(linear.x, tail.rows, linear.x_stride), static_cast<int>(linear.inner), plan.tile_rows};
 }
 
@@ -43,7 +43,7 @@ const char* launch_strips(const FewRowsProblem& problem, int parts, cudaStream_t
 
 template <class Chain, int group_width>
 const char* launch_few_rows(const Linear& linear, const Tail& tail, cudaStream_t stream) {
-  const FewRowsPlan plan = plan_few_rows(shape_of<Chain>(linear, tail));
+  const StripsPlan plan = plan_few_rows(shape_of<Chain>(linear, tail));
   FewRowsProblem problem;
   problem.bias = linear.bias;
   problem.inner = static_cast<int>(linear.inner);

@@ -35,32 +35,43 @@ __device__ __forceinline__ void bring_facts(const TileProblem& problem, int firs
 }
 __device__ __forceinline__ void bring_facts(const TileProblem&, int, int, ColumnFacts<1>&) {}
 
-// The 128 columns of a step that fit into registers beside the sums.
-constexpr int half_columns = tile_columns / 2;
-constexpr int half_results = results_of_thread / 2;
+// Both halves of a block of a step.
+struct BlockOfHalves {
+  std::uint64_t high, low;  // as the tensor cores are told where they are
+  __device__ __forceinline__ BlockOfHalves(const void* of_high, const void* of_low)
+      : high(describe_block(address_of(of_high))), low(describe_block(address_of(of_low))) {}
+};
 
-// A warpgroup's rows by half of the columns of a step. Waits for the result: meanwhile the other warpgroup has the tensor cores.
-__device__ __forceinline__ void add_half_step(Accumulator& sums, const Stage<2>& from, int group, int half) {
-  constexpr int high = 0;
-  constexpr int low = 1;
+// A step of the sums of 64 rows by some columns. Waits for the result: meanwhile the other warpgroup has the tensor cores.
+template <int columns>
+__device__ __forceinline__ void add_step_of_halves(float* sums, const BlockOfHalves& a, const BlockOfHalves& b) {
   constexpr int instructions = row_bytes / instruction_bytes;
-  const auto x = [&](int piece) { return describe_block(address_of(from.x[piece][group * warpgroup_rows])); };
-  const auto w = [&](int piece) { return describe_block(address_of(from.w[piece][half * half_columns])); };
-  HalfAccumulator block;
+  float block[columns / 2];
   // The small ones first: each addition to a large sum is cut off.
   begin_products();
 #pragma unroll
   for (int i = 0; i < instructions; ++i) {
-    multiply(block, x(low) + next_instruction * i, w(high) + next_instruction * i, i > 0);
-    multiply(block, x(high) + next_instruction * i, w(low) + next_instruction * i, true);
+    multiply<columns>(block, a.low + next_instruction * i, b.high + next_instruction * i, i > 0);
+    multiply<columns>(block, a.high + next_instruction * i, b.low + next_instruction * i, true);
   }
 #pragma unroll
   for (int i = 0; i < instructions; ++i)
-    multiply(block, x(high) + next_instruction * i, w(high) + next_instruction * i, true);
+    multiply<columns>(block, a.high + next_instruction * i, b.high + next_instruction * i, true);
   close_group_of_products();
   wait_for_products<0>();
 #pragma unroll
-  for (int i = 0; i < half_results; ++i) sums[half * half_results + i] += block[i];
+  for (int i = 0; i < columns / 2; ++i) sums[i] += block[i];
+}
+
+// The 128 columns of a step that fit into registers beside the sums.
+constexpr int half_columns = tile_columns / 2;
+
+// A warpgroup's rows by half of the columns of a step.
+__device__ __forceinline__ void add_half_step(Accumulator& sums, const Stage<2>& from, int group, int half) {
+  const int row = group * warpgroup_rows;
+  const int column = half * half_columns;
+  add_step_of_halves<half_columns>(&sums[column / 2], {from.x[0][row], from.x[1][row]},
+                                   {from.w[0][column], from.w[1][column]});
 }
 
 // From sums of scaled rows to the linear's results without bias: exact, and computed again where that is not sure.

@@ -40,15 +40,16 @@ struct Shape {
   int clusters = 0;  // that are there at the same time, of the kernel whose blocks agree on such statistics
 };
 
-// TAILOR_HOPPER: `always` and `few_rows`, also where it is the slower way, the kernel for tiles of many rows or that for few rows;
-// `gather`, as `always`, but its blocks never agree on batch statistics; `never`.
-enum class Wanted : std::uint8_t { where_faster, always, gather, few_rows, never };
+// TAILOR_HOPPER: `always`, `few_rows` and `strips`, also where it is the slower way, the kernel for tiles of many rows, that for few
+// rows, or that for few rows of halves; `gather`, as `always`, but its blocks never agree on batch statistics; `never`.
+enum class Wanted : std::uint8_t { where_faster, always, gather, few_rows, strips, never };
 constexpr bool also_where_slower(Wanted wanted) { return wanted == Wanted::always || wanted == Wanted::gather; }
 constexpr std::optional<Wanted> wanted_by(std::string_view word) {
   if (word.empty()) return Wanted::where_faster;
   if (word == "always") return Wanted::always;
   if (word == "gather") return Wanted::gather;
   if (word == "few_rows") return Wanted::few_rows;
+  if (word == "strips") return Wanted::strips;
   if (word == "never") return Wanted::never;
   return std::nullopt;
 }
@@ -57,7 +58,8 @@ inline Wanted wanted() {
     const char* value = std::getenv("TAILOR_HOPPER");
     const std::optional<Wanted> known = wanted_by(value != nullptr ? value : "");
     if (!known)
-      std::fprintf(stderr, "Tailor does not know TAILOR_HOPPER=%s. It knows always, gather, few_rows, never.\n", value);
+      std::fprintf(stderr, "Tailor does not know TAILOR_HOPPER=%s. It knows always, gather, few_rows, strips, never.\n",
+                   value);
     return known.value_or(Wanted::where_faster);
   }();
   return read;
@@ -114,20 +116,6 @@ inline Estimate estimate(const Shape& shape) {
   estimate.whole =
       rounds_of(shape) * round + (shape.batch_statistics ? 4 : 0);  // those of the last round are not hidden
   estimate.apart = static_cast<double>(tiles) / shape.processors * round + tail_apart(shape);
-  return estimate;
-}
-
-// The same of float32 by three products of halves; apart, cuBLAS multiplies on the CUDA cores.
-inline Estimate estimate_of_halves(const Shape& shape) {
-  const double step = 2.1;  // 64 of the inner dimension
-  const double tail = 4;
-  const double round = static_cast<double>(ceiling(shape.inner, 64)) * step + tail;
-  const std::int64_t rows_to_split = shape.rows + (shape.weight_is_settled ? 0 : shape.columns);
-  const double split = 8.0 * static_cast<double>(rows_to_split * shape.inner);
-  const double products = 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.columns * shape.inner);
-  Estimate estimate;
-  estimate.whole = rounds_of(shape) * round + split / 3.6e6 + 8;
-  estimate.apart = products / 50e6 + tail_apart(shape);
   return estimate;
 }
 
@@ -200,15 +188,6 @@ inline const char* refuses_to_agree(const Shape& shape, Wanted wanted) {
   if (wanted == Wanted::always) return nullptr;
   const Estimate time = estimate_of_agreement(shape);
   return time.whole <= time.apart ? nullptr : "to gather its statistics, and then to compute the tail, is faster";
-}
-
-inline const char* refuses_halves(const Shape& shape, Wanted wanted) {
-  if (const char* why = refuses_tail(shape)) return why;
-  if (const char* why = refuses_any(shape, wanted)) return why;
-  if (also_where_slower(wanted)) return nullptr;
-  if (shape.inner < 256) return "its products are so short that halves gain nothing";
-  const Estimate time = estimate_of_halves(shape);
-  return time.whole <= time.apart ? nullptr : "it has too few tiles for the processors";
 }
 
 }  // namespace tailor::hopper

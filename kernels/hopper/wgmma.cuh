@@ -11,7 +11,6 @@ namespace tailor::hopper {
 constexpr int tile_columns = 256;
 constexpr int warpgroup_rows = 64;
 using Accumulator = float[tile_columns / 2];
-using HalfAccumulator = float[tile_columns / 4];  // of 128 columns
 
 // A block whose rows are 128 bytes, in the copy engine's 128-byte swizzle: eight rows make an atom of 1024 bytes.
 constexpr int row_bytes = 128;
@@ -70,12 +69,23 @@ __device__ __forceinline__ void multiply(Accumulator& sum, std::uint64_t a, std:
   TAILOR_WGMMA("m64n256k8.f32.tf32.tf32", "");
 }
 
-__device__ __forceinline__ void multiply(HalfAccumulator& sum, std::uint64_t a, std::uint64_t b, bool add) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16"
-      " {" TAILOR_HALF_OF_REGISTERS "}, %64, %65, p, 1, 1, 0, 0;\n}"
-      : TAILOR_HALF
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+// The same of halves, for as many columns as there are sums for.
+#define TAILOR_WGMMA_OF_HALVES(columns, registers, a_at, b_at, add_at, ...)                                    \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #add_at ", 0;\nwgmma.mma_async.sync.aligned.m64n" #columns \
+               "k16.f32.f16.f16 {" registers "}, %" #a_at ", %" #b_at ", p, 1, 1, 0, 0;\n}"                    \
+               : __VA_ARGS__                                                                                   \
+               : "l"(a), "l"(b), "r"(static_cast<int>(add)))
+template <int columns>
+__device__ __forceinline__ void multiply(float (&sum)[columns / 2], std::uint64_t a, std::uint64_t b, bool add) {
+  if constexpr (columns == 32)
+    TAILOR_WGMMA_OF_HALVES(32, TAILOR_TEN() "%10,%11,%12,%13,%14,%15", 16, 17, 18, TAILOR_SIXTEEN(0));
+  else if constexpr (columns == 64)
+    TAILOR_WGMMA_OF_HALVES(64, TAILOR_TEN() TAILOR_TEN(1) TAILOR_TEN(2) "%30,%31", 32, 33, 34, TAILOR_SIXTEEN(0),
+                           TAILOR_SIXTEEN(16));
+  else if constexpr (columns == 128)
+    TAILOR_WGMMA_OF_HALVES(128, TAILOR_HALF_OF_REGISTERS, 64, 65, 66, TAILOR_HALF);
+  else
+    static_assert(columns == 0, "there is no such instruction here");
 }
 
 // The same with the first operand in registers: a thread has, of its two rows, pairs of neighbours in each eight of 16 numbers of
@@ -100,6 +110,7 @@ __device__ __forceinline__ void multiply(float (&sum)[columns / 2], const std::u
 }
 
 #undef TAILOR_WGMMA_OF_REGISTERS
+#undef TAILOR_WGMMA_OF_HALVES
 #undef TAILOR_HALF
 #undef TAILOR_HALF_OF_REGISTERS
 #undef TAILOR_WGMMA

@@ -177,8 +177,8 @@ TEST(HopperPlan, HalvesTakeWhatTheCudaCoresAreSlowAt) {
 }
 
 TEST(HopperPlan, HalvesLeaveSmallProblems) {
-  EXPECT_EQ(halves_reason({128, 8192, 8192}), few);
-  EXPECT_EQ(halves_reason({128, 512, 1024}), few);
+  EXPECT_EQ(halves_reason({16, 512, 512}), few);
+  EXPECT_EQ(halves_reason({64, 1024, 512}), few);
   EXPECT_EQ(halves_reason({1, 8192, 8192}), few);
 }
 
@@ -233,11 +233,50 @@ TEST(HopperPlan, FewRowsWhereWanted) {
 
 // What halves need not make, counts for them.
 TEST(HopperPlan, FewRowsOfSettledWeights) {
-  Shape shape{256, 16384, 8192};
-  EXPECT_EQ(few_rows_reason(shape), "");
-  shape.weight_is_settled = true;
-  EXPECT_EQ(few_rows_reason(shape), "it has so many rows that halves are faster");
-  EXPECT_EQ(halves_reason(shape), "");
+  for (const int rows : {16, 64, 128, 256}) {
+    Shape shape{rows, 8192, 8192};
+    EXPECT_EQ(few_rows_reason(shape), "") << rows;
+    shape.weight_is_settled = true;
+    EXPECT_EQ(few_rows_reason(shape), "its weight is settled, and its halves are faster") << rows;
+    EXPECT_EQ(halves_reason(shape), "") << rows;
+  }
+}
+
+bool is_cut_into_strips(Shape shape, Wanted wanted = Wanted::where_faster) {
+  shape.processors = 132;
+  shape.element_bytes = 4;
+  return takes_strips_of_halves(shape, wanted);
+}
+
+// Where tiles of many rows leave most processors idle.
+TEST(HopperPlan, StripsOfHalves) {
+  Shape settled{256, 8192, 8192};
+  settled.weight_is_settled = true;
+  EXPECT_TRUE(is_cut_into_strips(settled));
+  EXPECT_FALSE(is_cut_into_strips(settled, Wanted::always));
+  settled.rows = 1024;
+  EXPECT_FALSE(is_cut_into_strips(settled)) << "tiles are faster";
+  settled.rows = 1025;
+  settled.inner = 256;
+  EXPECT_FALSE(is_cut_into_strips(settled)) << "nobody has measured it";
+  EXPECT_TRUE(is_cut_into_strips({128, 512, 1024})) << "a weight that takes no time to split";
+  EXPECT_TRUE(is_cut_into_strips({4096, 8192, 8192}, Wanted::strips));
+  EXPECT_EQ(halves_reason({1, 16, 1}, Wanted::strips), "");
+  EXPECT_EQ(few_rows_reason({16, 8192, 8192}, Wanted::strips), "TAILOR_HOPPER wants halves");
+}
+
+TEST(HopperPlan, StripsOfHalvesAreCutToFillTheProcessors) {
+  const auto plan = [](std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+    Shape shape{rows, columns, inner, 4, 0, 132};
+    shape.weight_is_settled = true;
+    return plan_few_halves(shape);
+  };
+  EXPECT_EQ(plan(64, 8192, 8192).parts, 2);
+  EXPECT_EQ(plan(64, 1024, 8192).parts, 8);
+  EXPECT_EQ(plan(64, 16384, 4096).parts, 1);
+  for (const auto& [rows, tile] : {std::pair{1, 32}, {32, 32}, {33, 64}, {64, 64}, {65, 128}, {256, 256}})
+    EXPECT_EQ(plan(rows, 8192, 8192).tile_rows, tile) << rows;
+  EXPECT_EQ(plan(256, 4096, 4096).tile_rows, 128) << "two tiles, so that each processor has one";
 }
 
 // Each processor has a strip, or a part of one; a part has a step at least.

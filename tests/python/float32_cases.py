@@ -1,8 +1,9 @@
-"""What the tests of the paths `fp16x3` and `bf16x6` share. They are the same tests: few_rows_test says which path it means."""
+"""What the tests of the paths `fp16x3` and `bf16x6` share. They are the same tests: few_rows_test and strips_test say which kernel
+they mean."""
 import os
 
 FEW_ROWS = os.environ.get("TAILOR_HOPPER") == "few_rows"
-if not FEW_ROWS:
+if os.environ.get("TAILOR_HOPPER") not in ("few_rows", "strips"):
     os.environ["TAILOR_HOPPER"] = "always"  # also where it is slower; read when the library is first asked
 
 import torch

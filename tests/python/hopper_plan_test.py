@@ -20,7 +20,9 @@ class HopperPlanTest(unittest.TestCase):
 
     def test_the_first_that_takes_it_gets_it(self):
         self.assertEqual(self.verdicts(16384, 4096, 4096), {"hopper": "takes it"})
-        self.assertEqual(self.verdicts(128, 8192, 8192, "--dtype", "float32", "--settled")["bf16x6"], "takes it")
+        self.assertEqual(self.verdicts(128, 8192, 8192, "--dtype", "float32"), {"bf16x6": "takes it", "fp16x3": "another has it already"})
+        self.assertEqual(self.verdicts(128, 8192, 8192, "--dtype", "float32", "--settled"),
+                         {"bf16x6": "its weight is settled, and its halves are faster", "fp16x3": "takes it"})
         found = self.verdicts(300, 2048, 16384, "--dtype", "float32")
         self.assertEqual(list(found), ["bf16x6", "fp16x3"])
         self.assertEqual(list(found.values()).count("takes it"), 1, found)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import unittest
 
-os.environ["TAILOR_HOPPER"] = "always"  # also where it is slower
+os.environ.setdefault("TAILOR_HOPPER", "always")  # also where it is slower; strips_test says otherwise
 
 import torch
 
@@ -205,6 +205,14 @@ class KeptTest(Settled):
             self.assertEqual(done.stdout.strip(), kept, f"TAILOR_KEEP_MIB={mebibytes}: {done.stderr[-2000:]}")
 
 
+    def test_what_cannot_be_kept_is_not_planned_with(self):
+        """Few rows by a settled weight go by its kept halves. Nothing is kept in a graph, nor without memory for it: then the way is another."""
+        for mebibytes, paths in (("", "fp16x3 bf16x6"), ("0", "bf16x6 bf16x6")):
+            done = subprocess.run([sys.executable, "-W", "ignore", __file__, "--paths"], capture_output=True, text=True,
+                                  env={**os.environ, "TAILOR_KEEP_MIB": mebibytes, "TAILOR_HOPPER": ""}, check=False)
+            self.assertEqual(done.stdout.strip(), paths, f"TAILOR_KEEP_MIB={mebibytes}: {done.stderr[-2000:]}")
+
+
 class Four(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -226,11 +234,31 @@ def calls():
     print(kept)
 
 
+def paths():
+    """Prints which ways 64 rows by a settled weight go, and the same while a graph is captured."""
+    tailor, found = load(), []
+    net = torch.nn.Linear(4096, 4096).cuda()
+    model, x = torch.jit.script(net), torch.randn(64, 4096, device="cuda")
+    tailor.settle_(model._c)
+
+    def call():
+        before = tailor.calls()
+        with torch.no_grad():
+            tailor.linear_sigmoid_mul_add(x, net.weight, net.bias, 2.0)
+        found.extend(key.split("/")[1] for key, count in tailor.calls().items() if count > before.get(key, 0))
+    call()
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        call()
+    print(*found)
+
+
 if __name__ == "__main__":
     if not HOPPER:
         print("settled_test: no GPU of compute capability 9.0 here, most of it is skipped", flush=True)
     if "--calls" in sys.argv:
         calls()
+    elif "--paths" in sys.argv:
+        paths()
     elif "--settles" in sys.argv:
         model = torch.jit.script(Net())
         load().settle_(model._c)  # the module itself torch 2.11 would keep alive, into the end of the process

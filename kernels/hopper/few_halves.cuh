@@ -1,0 +1,116 @@
+// A linear of few rows and its chain's tail in one kernel, of float32, whose weight's halves are there already. To read them is what
+// takes time: a strip (strip.cuh), of which both operands are halves in shared memory.
+#pragma once
+#include "halves_product.cuh"
+#include "strip.cuh"
+
+namespace tailor::hopper {
+
+template <int tile_rows>
+struct FewHalvesProblem : Problem {
+  CUtensorMap x, w;  // the copy engine's descriptions of the halves
+  Halves halves;
+
+  __device__ __forceinline__ int tiles() const { return static_cast<int>(ceiling(halves.x.rows, tile_rows)); }
+  __device__ __forceinline__ int steps() const { return halves.padded / halves_step; }
+};
+
+template <int tile_rows>
+struct alignas(1024) StepOfHalves {
+  unsigned char w[2][strip_columns][row_bytes];
+  unsigned char x[2][tile_rows][row_bytes];
+};
+
+struct FactsOfStrip {
+  RowFacts of[strip_columns];
+};
+
+template <class Chain, int tile_rows>
+using FewHalvesMemory = StripMemory<StepOfHalves<tile_rows>, FactsOfStrip, Which<Chain>::count, tile_rows>;
+
+template <class Chain, int tile_rows, int group_width>
+struct FewHalves
+    : Strip<Chain, FewHalvesProblem<tile_rows>, FewHalvesMemory<Chain, tile_rows>, tile_rows, group_width> {
+  using Base = Strip<Chain, FewHalvesProblem<tile_rows>, FewHalvesMemory<Chain, tile_rows>, tile_rows, group_width>;
+  using Base::Base, Base::barrier, Base::column, Base::first, Base::lane, Base::memory, Base::problem, Base::stages,
+      Base::steps, Base::tile, Base::warp;
+  using typename Base::Now;
+  using typename Base::Sums;
+
+  // --- the last warpgroup brings ---
+
+  __device__ __forceinline__ void fetch_steps() {
+    if (!problem.halves.weight.is_made) cuda::wait_for_kernel_before();
+    const auto fetch = [&](const CUtensorMap& map, int stage, int step, auto& to, int row) {
+#pragma unroll
+      for (int piece = 0; piece < 2; ++piece)
+        fetch_box(map, address_of(to[piece]), barrier(memory.full[stage]),
+                  piece * problem.halves.padded + (first + step) * halves_step, row);
+    };
+    const auto fetch_weight = [&](int stage, int step) {
+      arrive_and_expect(barrier(memory.full[stage]), sizeof(memory.step[stage]));
+      fetch(problem.w, stage, step, memory.step[stage].w, column);
+    };
+    const auto fetch_x = [&](int stage, int step) {
+      fetch(problem.x, stage, step, memory.step[stage].x, tile * tile_rows);
+    };
+    this->fetch_all(fetch_weight, fetch_x);
+  }
+
+  // --- the others multiply ---
+
+  static constexpr int at_a_time = tile_rows < 128 ? tile_rows : 128;  // of x's rows, as registers allow
+
+  __device__ __forceinline__ void consume() {
+    Sums sums = {};
+    Ring<stages> ring;
+    const int row = warp / warps_of_group * warpgroup_rows;
+#pragma unroll 1
+    for (int i = 0; i < steps; ++i, ring.advance()) {
+      wait(barrier(memory.full[ring.at]), ring.phase);
+      const auto& step = memory.step[ring.at];
+#pragma unroll
+      for (int from = 0; from < tile_rows; from += at_a_time)
+        add_step_of_halves<at_a_time>(&sums[from / 2], {step.w[0][row], step.w[1][row]},
+                                      {step.x[0][from], step.x[1][from]});
+      if (lane == 0) arrive(barrier(memory.empty[ring.at]));
+    }
+    this->meet_others();  // the ring is free
+    this->leave_sums(sums);
+  }
+
+  // --- and finish ---
+
+  __device__ __forceinline__ void learn() {
+    const int at = static_cast<int>(threadIdx.x);
+    if (at < strip_columns) memory.facts.of[at] = facts_of(problem.halves.weight, column + at);
+  }
+
+  // From sums of scaled rows to the linear's results, computed again where that is not sure.
+  __device__ __forceinline__ void settle(typename Now::Value& y, int row, int from) const {
+    const Doubt doubt{problem.halves, problem.tail.rows, problem.tail.columns, row, column + from, lane};
+    std::uint32_t doubted = 0;
+#pragma unroll
+    for (int at = 0; at < 2; ++at) {
+      const RowFacts of_row = facts_of(problem.halves.x, this->row_of(row, at));
+#pragma unroll
+      for (int i = 0; i < Now::width; ++i) {
+        const RowFacts& of_column = memory.facts.of[this->column_of(from, i)];
+        const bool is_there =
+            this->row_of(row, at) < problem.tail.rows && column + this->column_of(from, i) < problem.tail.columns;
+        if (is_there && !doubt.is_sure(fabsf(y.at[at][i]), of_row, of_column)) doubted |= 1u << (at * Now::width + i);
+        y.at[at][i] =
+            y.at[at][i] * of_row.unscale * of_column.unscale;  // both factors together may leave float's range
+      }
+    }
+    this->compute_again(y, doubted, problem.halves.x, problem.halves.weight, row, from);
+  }
+};
+
+template <class Chain, int tile_rows, int group_width>
+__global__ void __launch_bounds__(block_threads, 1)
+    few_halves_kernel(const __grid_constant__ FewHalvesProblem<tile_rows> problem) {
+  compute_strip<Chain, FewHalves<Chain, tile_rows, group_width>>(problem);
+}
+
+}  // namespace tailor::hopper

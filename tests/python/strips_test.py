@@ -52,15 +52,15 @@ class StripsTest(Float32):
             self.assert_bitwise(after[same], before[same], f"beside row {row} and column {column}")
 
     def test_a_weight_whose_halves_are_made_in_the_call(self):
-        """Behind a device that is late: the kernel begins before its halves are there."""
-        for rows in (16, 256):
-            x, weight = torch.randn(rows, 4096, device="cuda"), torch.randn(4096, 4096, device="cuda") / 64
-            wanted = self.product(x, weight, "the device is idle")
+        """So few rows and columns that there is room for the kernel while its halves, which take long, are being made."""
+        for columns in (64, 512):
+            x, weight = torch.randn(16, 65536, device="cuda"), torch.randn(columns, 65536, device="cuda") / 256
+            wanted = self.product(x, weight, "the first time")
             for _ in range(10):
-                torch.cuda._sleep(2_000_000)
-                noise = torch.randn(64 << 20, device="cuda")  # where the halves will lie
+                torch.cuda.empty_cache()
+                noise = torch.full((64 << 20,), torch.nan, device="cuda")  # where the halves will lie
                 del noise
-                self.assert_bitwise(self.product(x, weight, "the device is late"), wanted, f"{rows} rows")
+                self.assert_bitwise(self.product(x, weight, "over noise"), wanted, f"{columns} columns")
 
 
 if __name__ == "__main__":

@@ -44,14 +44,15 @@ class Tensors {
   const char* refuse(const at::Tensor& tensor) {
     if (tensor.scalar_type() != type_) return "its tensors have more than one dtype";
     if (tensor.device() != device_) return "its tensors are on more than one device";
-    wants_gradients_ = wants_gradients_ || (grad_mode_ && tensor.requires_grad());
+    wants_gradients_ = wants_gradients_ || wants_gradient_of(tensor);
     return unusual_tensor(tensor);
   }
   // A tensor that no kernel gives a gradient for.
   const char* refuse_differentiable(const at::Tensor& tensor) const {
-    if (grad_mode_ && tensor.requires_grad()) return "the gradient of a number or of a statistic is wanted";
+    if (wants_gradient_of(tensor)) return "the gradient of a number or of a statistic is wanted";
     return unusual_tensor(tensor);
   }
+  bool wants_gradient_of(const at::Tensor& tensor) const { return grad_mode_ && tensor.requires_grad(); }
   bool wants_gradients() const { return wants_gradients_; }
 
  private:
@@ -115,6 +116,9 @@ const char* take_group_norm(const IValue* argument, Tensors& tensors, Tail& tail
   if (tail.norm.groups < 1 || tail.columns % tail.norm.groups != 0) return "the groups do not divide the columns";
   if (const char* why = take_column(argument[1], tensors, tail.columns, taken.norm_weight)) return why;
   if (const char* why = take_column(argument[2], tensors, tail.columns, taken.norm_bias)) return why;
+  const bool is_all_bias = !taken.norm_weight.defined() && taken.norm_bias.defined();
+  if (is_all_bias && tensors.wants_gradient_of(taken.norm_bias))
+    return "torch has no gradients of a group norm that has a bias and no weight";
   return take_eps(argument[3].toDouble(), tail.norm);
 }
 

@@ -57,6 +57,12 @@ at::Tensor together(const at::Tensor& left, const at::Tensor& right, bool on_cpu
   return Operation::of(cast(left, type), cast(right, type));
 }
 
+// torch's norms on the CPU keep channels_last and nothing else. What the other devices' do is not known here.
+at::Tensor normed(const at::Tensor& value, bool on_cpu) {
+  const auto format = on_cpu ? value.suggest_memory_format() : at::MemoryFormat::Contiguous;
+  return at::detail::empty_meta(value.sizes(), value.scalar_type(), format);
+}
+
 }  // namespace
 
 at::Tensor layout_of(const Chain& chain, const Spelling& spelling, const at::Tensor& y,
@@ -72,7 +78,9 @@ at::Tensor layout_of(const Chain& chain, const Spelling& spelling, const at::Ten
       continue;
     }
     const at::Tensor& left = results[static_cast<std::size_t>(step.left)];
-    if (step.is_norm() || spelling.is_in_place(i)) {
+    if (step.is_norm()) {
+      result = normed(left, on_cpu);
+    } else if (spelling.is_in_place(i)) {
       result = left;
     } else if (step.right < 0) {
       result = Operation::of(left);

@@ -91,15 +91,30 @@ bool is_bare_linear(const Function& method) {
   return method.qualname().qualifiedName().starts_with("__torch__.torch.nn.modules.linear.");
 }
 
-void collect(const Module& module, const std::string& path, std::unordered_set<const c10::Type*>& seen_types,
-             std::vector<Member>& children_first) {
-  if (!seen_types.insert(module.type().get()).second) return;
-  for (const auto& child : module.named_children())
-    collect(child.value, path.empty() ? child.name : path + "." + child.name, seen_types, children_first);
-  for (Function* function : functions_of(module))
-    if (auto* graph_function = torch::jit::tryToGraphFunction(*function))
-      children_first.push_back({path, graph_function});
-}
+// One module of every class, children first.
+class Collection {
+ public:
+  explicit Collection(const Module& module) { add(module, ""); }
+
+  std::vector<Member> members;
+  // The methods of modules that their owner knows by an interface only: those are all that he can use of them.
+  Functions through_interfaces;
+
+ private:
+  void add(const Module& module, const std::string& path) {
+    if (!seen_types_.insert(module.type().get()).second) return;
+    for (const auto& child : module.named_children()) {
+      add(child.value, path.empty() ? child.name : path + "." + child.name);
+      if (!module.type()->getAttribute(child.name)->cast<c10::InterfaceType>()) continue;
+      const auto methods = functions_of(child.value);
+      through_interfaces.insert(methods.begin(), methods.end());
+    }
+    for (Function* function : functions_of(module))
+      if (auto* graph_function = torch::jit::tryToGraphFunction(*function)) members.push_back({path, graph_function});
+  }
+
+  std::unordered_set<const c10::Type*> seen_types_;
+};
 
 bool is_member(const GraphFunction& function, const std::vector<Member>& members) {
   return std::any_of(members.begin(), members.end(),
@@ -150,9 +165,8 @@ std::vector<GraphFunction*> Members::functions() const {
 }
 
 Members members_of(const Module& module) {
-  Members members;
-  std::unordered_set<const c10::Type*> seen_types;
-  collect(module, "", seen_types, members.all);
+  Collection collection(module);
+  Members members{std::move(collection.members), {}};
   const bool is_container = module.type()->methods().empty();
 
   Functions called;
@@ -170,7 +184,8 @@ Members members_of(const Module& module) {
   for (const Member& member : members.all) {
     GraphFunction* function = member.function;
     if (members.entries.contains(function) || called.contains(function)) continue;
-    if (is_container || !is_bare_linear(*function)) doubtful.push_back(function);
+    if (is_container || collection.through_interfaces.contains(function) || !is_bare_linear(*function))
+      doubtful.push_back(function);
   }
   if (!doubtful.empty()) add_doubtful(std::move(doubtful), std::move(called), members);
   return members;

@@ -368,10 +368,8 @@ bool Match::order_shows() const {
     const auto i = static_cast<std::size_t>(step);
     return chain->steps[i].is_operand() && arguments[i][0]->type()->isSubtypeOf(*c10::TensorType::get());
   };
-  std::size_t i = chain->steps.size();
-  while (i > 1 && !chain->steps[i - 1].is_norm()) --i;  // which would even them out
-  bool has_operand = false;                             // the value so far may then lie across, too
-  for (; i < chain->steps.size(); ++i) {
+  bool has_operand = false;  // the value so far may then lie across, too
+  for (std::size_t i = 1; i < chain->steps.size(); ++i) {
     const Step& step = chain->steps[i];
     has_operand = has_operand || is_tensor(step.left) || is_tensor(step.right);
     if (has_operand && step.right >= 0 && Spelling(spelling).is_reversed(i)) return true;

@@ -283,8 +283,6 @@ def spare_group_norm(case, specs, tame):
         tame(["scale"], {"inf": "normal", "special": "normal"})
     if others["num_groups"] == 1 << 40 and any(0 in spec.shape for spec in specs(*tensors)):
         others["num_groups"] = 1 << 10  # of no channels: eager makes a mean of each group, and has no memory for that
-    if case.mode == "grad" and tensors["norm_weight"] is None:
-        tensors["norm_bias"] = None  # torch 2.11 on the CPU: "tensor does not have a device", where a bias alone wants a gradient
 
 
 def spare_batch_norm(case, specs, tame):

@@ -6,7 +6,7 @@ import torch
 
 from checks import auto, main
 from doors_test import SIX, reloaded
-from models import build
+from models import K, N, build
 from scripted import Following, is_fused, random_inputs
 
 
@@ -25,6 +25,25 @@ class ThroughAnInterface(torch.nn.Module):
 
     def forward(self, x):
         return self.part.forward(x)
+
+
+@torch.jit.interface
+class Layer(torch.nn.Module):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # pylint: disable=arguments-differ
+        pass
+
+
+class OneLayer(ThroughAnInterface):
+    part: Layer
+
+
+class LendsItsWeight(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = torch.nn.Linear(K, N)
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.part.weight)
 
 
 class LeftToTheCaller(torch.nn.Module):
@@ -153,6 +172,17 @@ class ModulesTest(Following):
     def test_what_is_called_through_an_interface(self):
         for row, model, what in self.each(ThroughAnInterface):
             self.assert_sites(model, [("part.forward", row.rule)], what)
+
+    def test_a_linear_behind_an_interface(self):
+        """With nothing after it; one that only lends its weight is no site."""
+        for name, model in (("part.forward", OneLayer(torch.nn.Linear(K, N))), ("part.forward", OneLayer(torch.nn.Sequential(torch.nn.Linear(K, N)))),
+                            ("forward", LendsItsWeight())):
+            with auto(False):
+                model = torch.jit.script(model)
+            for report in (torch.ops.tailor.inspect, torch.ops.tailor.fuse_):
+                for each in (model, reloaded(model)):
+                    sites = json.loads(report(each))["sites"]
+                    self.assertEqual([(site["method"], site["fused"]) for site in sites], [(name, False)], f"{report} of {model}")
 
     def test_what_nobody_calls(self):
         for row, model, what in self.each(LeftToTheCaller):

@@ -4,7 +4,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from checks import main
 from doors_test import reloaded
-from models import BN, DIV, GN, SIG, build
+from models import ADD, BN, DIV, GN, SIG, SWISH, build
 from runtime_test import from_file
 from scripted import Following, is_fused, random_inputs, scripted, text_of
 
@@ -17,10 +17,20 @@ LEFT = [
     ("y = r * self.silu(self.gn(torch.addmm(self.b, x, self.w.t()))); return y * torch.sigmoid(y)", GN),
 ]
 
+# Of four or five dimensions, where norms keep channels_last, and make all else contiguous.
+DEEP = "r = torch.cat([x, x, x], 1)[:, :12].view(-1, 1, 1, 12).expand(-1, 3, 2, 12){}; y = self.gemm(x.view(-1, 1, 1, 5).expand(-1, 3, 2, 5)); "
+DEEPER = "r = torch.cat([x, x, x], 1)[:, :12].view(-1, 1, 1, 1, 12).expand(-1, 3, 2, 2, 12){}; y = self.gemm(x.view(-1, 1, 1, 1, 5).expand(-1, 3, 2, 2, 5)); "
+BEFORE_A_NORM = [
+    ("return F.batch_norm(r * y, None, None, None, None, True)", BN),
+    ("return F.batch_norm(r * y, x.new_zeros(3), x.new_ones(3))", BN),
+    ("return F.group_norm(F.silu(r + y), 3)", ADD),
+    ("return F.group_norm(r + F.silu(y), 3)", SWISH),
+]
+
 
 class OrderTest(Following):
-    def follow_with_strides(self, model, eager, what):
-        self.follow(model, eager, what, modes=(True, False), calls=2)
+    def follow_with_strides(self, model, eager, what, loose=1.0):
+        self.follow(model, eager, what, modes=(True, False), calls=2, loose=loose)
         x = random_inputs(9)
         self.assert_same(model(x), eager(x), what, (2e-5, 2e-4))
 
@@ -51,9 +61,10 @@ class OrderTest(Following):
                     self.assert_same(call(), eager(x), f"{body}, call {turn}", (2e-5, 2e-4))
 
     def test_a_row_is_handed_on(self):
-        """The kernel's own result, not a copy; and where a norm follows, or a number stands left, nobody asks."""
+        """The kernel's own result, not a copy; and where a number stands left, nobody asks."""
         for body, rule, asked in (("return F.silu((self.scale + self.bn(self.gemm(x))) / self.divisor)", DIV, True),
-                                  ("return self.bn(self.scale * self.gemm(x))", BN, False),
+                                  ("return self.bn(self.scale * self.gemm(x))", BN, True),
+                                  ("return self.bn(self.gemm(x) * self.scale)", BN, False),
                                   ("y = self.gemm(x); return self.factor * y.sigmoid() + y", SIG, False),
                                   ("y = self.gemm(x); return y + y.sigmoid() * self.factor", SIG, False),
                                   ("y = self.gemm(x); return y + y.sigmoid() * self.one", SIG, True)):
@@ -72,6 +83,17 @@ class OrderTest(Following):
             self.assertTrue(is_fused(model, rule), torch.ops.tailor.inspect(model))
             self.assertFalse(eager(x).is_contiguous(), f"{body}: proves nothing")
             self.follow_with_strides(model, build(body), body)
+
+    def test_norms_keep_channels_last(self):
+        for before, kept in ((DEEP, "channels_last"), (DEEPER, "channels_last_3d")):
+            for body, rule in BEFORE_A_NORM:
+                for layout in (f".contiguous(memory_format=torch.{kept})", ".transpose(1, 2).contiguous().transpose(1, 2)"):
+                    body_of_all = before.format(layout) + body
+                    model, eager, x = scripted(body_of_all), build(body_of_all), random_inputs(1)
+                    self.assertTrue(is_fused(model, rule), torch.ops.tailor.inspect(model))
+                    is_kept = eager(x).is_contiguous(memory_format=getattr(torch, kept))
+                    self.assertEqual(is_kept, kept in layout, f"{body_of_all}: proves nothing")
+                    self.follow_with_strides(model, build(body_of_all), body_of_all, 10)  # norms add up as it lies
 
     def test_without_values(self):
         body = ACROSS + LEFT[1][0]

@@ -33,7 +33,7 @@ constexpr const char* gn_swish_mul_swish = "linear_group_norm_swish_mul_swish";
 #define OPERANDS(list) "annotate(List[Optional[Tensor]], " list ")"
 // What stands left of the value may have other strides.
 #define LAID_OUT(result, operands, rule, spelling) \
-  "return tailor.laid_out(" result ", x, self.w, " OPERANDS(operands) ", '" rule "', '" spelling "')"
+  "tailor.laid_out(" result ", x, self.w, " OPERANDS(operands) ", '" rule "', '" spelling "')"
 
 class Rewrites : public testing::TestWithParam<Spelling> {};
 
@@ -87,7 +87,8 @@ std::string name_of_spelling(const testing::TestParamInfo<Spelling>& info) { ret
 // The op as its author would call it: nothing stands inside the chain and the spelling promotes as the formula does.
 const Spelling plain[] = {
     {"MulBn", mul_bn, "return self.batch_norm(self.linear(x) * self.scale)", "return self.mul_bn(x)"},
-    {"MulBnScaleFirst", mul_bn, "return self.batch_norm(self.scale * self.linear(x))", "return self.mul_bn(x)", false},
+    {"MulBnScaleFirst", mul_bn, "return self.batch_norm(self.scale * self.linear(x))",
+     "return " LAID_OUT("self.mul_bn(x)", "[self.scale]", "linear_mul_batch_norm", "linear reversed:2"), false},
     {"MulBnFunction", mul_bn, "return self.batch_norm(torch.mul(self.linear(x), self.scale))", "return self.mul_bn(x)"},
     {"MulBnMethod", mul_bn, "y = torch.linear(x, self.w, self.b); y = y.mul(self.scale); return self.batch_norm(y)",
      "return self.mul_bn(x)"},
@@ -123,8 +124,8 @@ const Spelling plain[] = {
     {"SigmoidMulAddTensor", sigmoid_mul_add, "y = self.linear(x); return torch.sigmoid(y) * self.one + y",
      "return tailor.linear_sigmoid_mul_add(x, self.w, self.b, self.one)"},
     {"SigmoidMulAddVector", sigmoid_mul_add, "y = self.linear(x); return self.scale * torch.sigmoid(y) + y",
-     LAID_OUT("tailor.linear_sigmoid_mul_add(x, self.w, self.b, self.scale)", "[self.scale]", "linear_sigmoid_mul_add",
-              "linear reversed:3"),
+     "return " LAID_OUT("tailor.linear_sigmoid_mul_add(x, self.w, self.b, self.scale)", "[self.scale]",
+                        "linear_sigmoid_mul_add", "linear reversed:3"),
      false},
 
     {"AddSwishGn", add_swish_gn, "y = self.linear(x) + self.scale; return self.group_norm(y * torch.sigmoid(y))",
@@ -134,9 +135,12 @@ const Spelling plain[] = {
     {"AddSwishGnSilu", add_swish_gn, "return self.group_norm(torch.silu(self.linear(x) + self.scale))",
      "return self.add_swish_gn(x)", true, "3 linear silu:3"},
     {"AddSwishGnSiluAddendFirst", add_swish_gn, "return self.group_norm(torch.silu(self.scale + self.linear(x)))",
-     "return self.add_swish_gn(x)", true, "3 linear reversed:2 silu:3"},
+     "return " LAID_OUT("self.add_swish_gn(x)", "[self.scale]", "linear_add_swish_group_norm",
+                        "linear reversed:2 silu:3"),
+     true, "3 linear reversed:2 silu:3"},
     {"AddSwishGnAddendFirst", add_swish_gn, "return self.group_norm(self.swish(self.scale + self.linear(x)))",
-     "return self.add_swish_gn(x)", false},
+     "return " LAID_OUT("self.add_swish_gn(x)", "[self.scale]", "linear_add_swish_group_norm", "linear reversed:2"),
+     false},
     {"AddSwishGnFunction", add_swish_gn, "return self.group_norm(self.swish(torch.add(self.linear(x), self.scale)))",
      "return self.add_swish_gn(x)"},
     {"AddSwishGnNoAffine", add_swish_gn,
@@ -150,15 +154,16 @@ const Spelling plain[] = {
     {"SwishAddGnSilu", swish_add_gn, "return self.group_norm(torch.silu(self.linear(x)) + self.scale)",
      "return self.swish_add_gn(x)", true, "3 linear silu:1"},
     {"SwishAddGnAddendFirst", swish_add_gn, "return self.group_norm(self.scale + self.swish(self.linear(x)))",
-     "return self.swish_add_gn(x)", false},
+     "return " LAID_OUT("self.swish_add_gn(x)", "[self.scale]", "linear_swish_add_group_norm", "linear reversed:3"),
+     false},
 
     {"BnAddDivSwish", bn_add_div_swish,
      "y = (self.batch_norm(self.linear(x)) + self.one) / self.factor; return y * torch.sigmoid(y)",
      "return self.bn_add_div_swish(x)"},
     {"BnAddDivSwishSigmoidFirst", bn_add_div_swish,
      "y = (self.one + self.batch_norm(self.linear(x))) / self.factor; return torch.sigmoid(y) * y",
-     LAID_OUT("self.bn_add_div_swish(x)", "[self.one, None]", "linear_batch_norm_add_div_swish",
-              "linear reversed:3 reversed:6"),
+     "return " LAID_OUT("self.bn_add_div_swish(x)", "[self.one, None]", "linear_batch_norm_add_div_swish",
+                        "linear reversed:3 reversed:6"),
      false},
     {"BnAddDivSwishSilu", bn_add_div_swish,
      "return torch.silu(torch.div(torch.add(self.batch_norm(self.linear(x)), self.one), self.factor))",
@@ -184,8 +189,8 @@ const Spelling plain[] = {
      "return self.gn_swish_mul_swish(x)"},
     {"GnSwishMulSwishSilu", gn_swish_mul_swish,
      "return torch.silu(self.scale * torch.silu(self.group_norm(self.linear(x))))",
-     LAID_OUT("self.gn_swish_mul_swish(x)", "[self.scale]", "linear_group_norm_swish_mul_swish",
-              "linear silu:2 reversed:4 silu:5"),
+     "return " LAID_OUT("self.gn_swish_mul_swish(x)", "[self.scale]", "linear_group_norm_swish_mul_swish",
+                        "linear silu:2 reversed:4 silu:5"),
      false, "0 linear silu:2 reversed:4 silu:5"},
     {"GnSwishMulSwishMixed", gn_swish_mul_swish,
      "return torch.silu(self.swish(self.group_norm(self.linear(x))) * self.scale)", "return self.gn_swish_mul_swish(x)",
@@ -215,7 +220,8 @@ const Spelling guarded[] = {
     {"MulBnMatmul", mul_bn, "return self.batch_norm(torch.matmul(x, self.w.t()) * self.scale)",
      GUARDED("None", "[self.scale]", MUL_BN("None"), "self.batch_norm(torch.matmul(x, self.w.t()) * self.scale)")},
     {"MulBnMm", mul_bn, "return self.batch_norm(self.scale * torch.mm(x, self.w.transpose(0, 1)))",
-     GUARDED("None", "[self.scale]", MUL_BN("None"),
+     GUARDED("None", "[self.scale]",
+             LAID_OUT(MUL_BN("None"), "[self.scale]", "linear_mul_batch_norm", "mm:transpose reversed:2"),
              "self.batch_norm(self.scale * torch.mm(x, self.w.transpose(0, 1)))")},
     {"MulBnTransposeBack", mul_bn, "return self.batch_norm((x @ self.w.transpose(-1, -2) + self.b) * self.scale)",
      GUARDED("self.b", "[self.scale]", "self.mul_bn(x)",

@@ -1,10 +1,12 @@
 // Prints what the kernels for Hopper would do with one problem, and why: kernels/hopper/plan.h, by hand. It needs no GPU.
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "kernels/hopper/batch_plan.h"
 #include "kernels/hopper/few_rows_plan.h"
 
 namespace {
@@ -21,8 +23,8 @@ constexpr const char* help =
   --processors N     of the GPU; 132
 
 The kernels are asked in this order, and the first that takes a call gets it; a call that none takes gets torch's linear and a
-kernel for its tail. Times are the plan's estimates in microseconds, made to be compared with each other. The plan takes it that
-rows lie one after another, aligned, and heeds TAILOR_HOPPER.
+kernel for its tail. Times are the plan's estimates in microseconds, made to be compared with each other; `not` are other ways to
+cut a problem into tiles. The plan takes it that rows lie one after another, aligned, and heeds TAILOR_HOPPER.
 )";
 
 struct Question {
@@ -88,12 +90,22 @@ struct Answer {
   const char* refused;  // null: it takes it
   double time, apart;
   std::string how, instead;
+  std::string others = {};  // lines
 };
 const char* const tail = "torch's linear and a tail apart";
 
-std::string tiles_of(const Shape& shape) {
-  return "tiles of 128 x 256, two at a time, in " + std::to_string(static_cast<long long>(rounds_of(shape))) +
-         " rounds";
+std::string tiles_by(const TilePlan& plan) {
+  return "tiles of 128 x " + std::to_string(plan.columns) + ", two at a time, in " + std::to_string(plan.rounds) +
+         " rounds" + (plan.in_turns ? ", the halves of a tile in turns" : "");
+}
+
+std::string other_tiles(const Shape& shape, const TilePlan& taken) {
+  std::string lines;
+  for_each_tiling(shape, [&](const TilePlan& plan) {
+    if (plan.columns != taken.columns || plan.in_turns != taken.in_turns)
+      lines += "    not " + tiles_by(plan) + ": " + std::to_string(std::lround(plan.time)) + " us\n";
+  });
+  return lines;
 }
 
 std::string strips_of(const StripsPlan& plan) {
@@ -107,29 +119,29 @@ std::vector<Answer> answers(const Question& question) {
   if (!question.is_float32()) {
     const char* why = refuses_matrix(weight);
     const auto refused = [&](const char* otherwise) { return why != nullptr ? why : otherwise; };
-    const Estimate time = estimate(shape);
-    const char* turns = takes_turns(shape, wanted()) ? ", the halves of a tile in turns" : "";
-    const Answer tiles{"hopper",   refused(refuses(shape, wanted())), time.whole,
-                       time.apart, tiles_of(shape) + turns,           tail};
-    if (!shape.batch_statistics) return {tiles};
+    if (!shape.batch_statistics) {
+      const TilePlan plan = plan_tiles(shape, wanted());
+      const Estimate time = estimate(shape, wanted());
+      return {{"hopper", refused(refuses(shape, wanted())), time.whole, time.apart, tiles_by(plan), tail,
+               other_tiles(shape, plan)}};
+    }
+    const Estimate time = estimate_of_gathering(shape);
     shape.clusters = shape.processors / 2;
     const AgreementPlan plan = plan_agreement(shape);
     const Estimate agreed = estimate_of_agreement(shape);
-    Answer gathering = tiles;
-    gathering.path = "hopper_gather";
-    gathering.instead = "torch's linear and a kernel that gathers";
     return {{"hopper", refused(refuses_to_agree(shape, wanted())), agreed.whole, agreed.apart,
              std::to_string(plan.column_tiles) + " columns of tiles at a time, in " + std::to_string(plan.rounds) +
                  " rounds",
              "gathered, and a tail apart"},
-            gathering};
+            {"hopper_gather", refused(refuses_to_gather(shape, wanted())), time.whole, time.apart,
+             tiles_by({.rounds = rounds_of(shape)}), "torch's linear and a kernel that gathers"}};
   }
   const std::string linear = shape.batch_statistics ? "linear/" : "";
   shape.batch_statistics = false;  // they have the linear alone, and the tail gathers
   const StripsPlan few = plan_few_rows(shape);
   const Estimate halves = time_of_halves(shape, wanted());
-  const std::string of_halves =
-      takes_strips_of_halves(shape, wanted()) ? strips_of(plan_few_halves(shape)) : tiles_of(shape);
+  const std::string of_halves = takes_strips_of_halves(shape, wanted()) ? strips_of(plan_few_halves(shape))
+                                                                        : tiles_by({.rounds = rounds_of(shape)});
   return {{linear + "bf16x6", refuses_few_rows(shape, weight, wanted()), few.time, few_rows_apart(shape),
            strips_of(few), tail},
           {linear + "fp16x3", refuses_halves(shape, wanted()), halves.whole, halves.apart, of_halves, tail}};
@@ -145,8 +157,8 @@ int main(int count, char** words) {
   bool is_taken = false;
   for (const Answer& answer : answers(question)) {
     const char* verdict = answer.refused != nullptr ? answer.refused : is_taken ? "another has it already" : "takes it";
-    std::printf("%s: %s\n    %s: %.0f us; %s: %.0f us\n", answer.path.c_str(), verdict, answer.how.c_str(), answer.time,
-                answer.instead.c_str(), answer.apart);
+    std::printf("%s: %s\n    %s: %.0f us; %s: %.0f us\n%s", answer.path.c_str(), verdict, answer.how.c_str(),
+                answer.time, answer.instead.c_str(), answer.apart, answer.others.c_str());
     is_taken = is_taken || answer.refused == nullptr;
   }
   if (!is_taken) std::printf("cuda: torch's linear, and a kernel for the tail\n");

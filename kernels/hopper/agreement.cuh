@@ -9,7 +9,7 @@ namespace tailor::hopper {
 // Of one block, a warp: two of them have half of a tile's columns each, 32 by 32, and agree on these by themselves.
 template <class Chain, class T>
 struct Agreeing {
-  static constexpr int columns = tile_columns / 2;
+  static constexpr int columns = widest_tile / 2;
 
   const TileProblem& problem;
 

@@ -2,6 +2,7 @@
 //
 //   static const auto registrations = tailor::hopper::register_chain<tailor::chains::…>();
 #pragma once
+#include "batch_plan.h"
 #include "call.cuh"
 #include "few_halves_chain.cuh"
 #include "few_rows_chain.cuh"
@@ -32,9 +33,9 @@ const char* refuses_operands(const Linear& linear, const Tail& tail) {
 }
 
 template <class Chain>
-const char* refuses_linear(const Linear& linear, const Tail& tail) {
+const char* refuses_gathering(const Linear& linear, const Tail& tail) {
   if (const char* why = refuses_operands<Chain>(linear, tail)) return why;
-  return refuses(shape_of<Chain>(linear, tail), wanted());
+  return refuses_to_gather(shape_of<Chain>(linear, tail), wanted());
 }
 
 template <class Chain>
@@ -46,8 +47,8 @@ const char* refuses_halves(const Linear& linear, const Tail& tail) {
 // A call with batch statistics, and how many clusters there can be of the kernel whose blocks agree on them.
 template <class Chain, class Precision>
 Shape agreeing_shape(const Linear& linear, const Tail& tail) {
-  using Memory = typename Kernel<Chain, Precision, 0, Manner::agreeing>::Memory;
-  constexpr auto kernel = chain_kernel<Chain, Precision, 0, Manner::agreeing>;
+  using Memory = typename Kernel<Chain, Precision, 0, Manner::agreeing, widest_tile>::Memory;
+  constexpr auto kernel = chain_kernel<Chain, Precision, 0, Manner::agreeing, widest_tile>;
   Shape shape = shape_of<Chain>(linear, tail);
   if (allow_shared_memory<kernel>(sizeof(Memory)) == nullptr)
     shape.clusters = cuda::clusters_at_once<kernel>(block_threads, sizeof(Memory), cluster_blocks);
@@ -66,8 +67,8 @@ auto of_agreeing_shape(const Linear& linear, const Tail& tail, OfShape of_shape)
 
 template <class Chain>
 const char* refuses(const Linear& linear, const Tail& tail) {
-  if (!has_batch_norm<Chain> || !tail.norm.batch_statistics) return refuses_linear<Chain>(linear, tail);
   if (const char* why = refuses_operands<Chain>(linear, tail)) return why;
+  if (!has_batch_norm<Chain> || !tail.norm.batch_statistics) return refuses(shape_of<Chain>(linear, tail), wanted());
   return of_agreeing_shape<Chain>(linear, tail, [](const Shape& shape) { return refuses_to_agree(shape, wanted()); });
 }
 
@@ -75,16 +76,16 @@ inline std::int64_t workspace_of_agreement(const Linear&, const Tail& tail) {
   return tail.norm.batch_statistics ? Agreement().place(nullptr, ceiling(tail.rows, tile_rows), tail.columns) : 0;
 }
 
-template <class Chain, class Precision, int group_width, Manner manner>
+template <class Chain, class Precision, int group_width, Manner manner, int width>
 const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail& tail, cudaStream_t stream) {
-  using Memory = typename Kernel<Chain, Precision, group_width, manner>::Memory;
-  constexpr auto kernel = chain_kernel<Chain, Precision, group_width, manner>;
+  using Memory = typename Kernel<Chain, Precision, group_width, manner, width>::Memory;
+  constexpr auto kernel = chain_kernel<Chain, Precision, group_width, manner, width>;
   if (const char* error = allow_shared_memory<kernel>(sizeof(Memory))) return error;
   problem.bias = linear.bias;
   problem.inner = static_cast<int>(linear.inner);
   problem.tail = tail;
   problem.row_tiles = static_cast<int>(ceiling(tail.rows, tile_rows * cluster_blocks));
-  problem.column_tiles = static_cast<int>(ceiling(tail.columns, tile_columns));
+  problem.column_tiles = static_cast<int>(ceiling(tail.columns, width));
   cuda::Blocks blocks{{}, block_threads, sizeof(Memory)};
   if constexpr (manner == Manner::agreeing) {
     const AgreementPlan plan = plan_agreement(agreeing_shape<Chain, Precision>(linear, tail));
@@ -103,21 +104,21 @@ const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail&
 }
 
 template <class Precision>
-bool describe_operands(TileProblem& problem, const Matrix& x, const Matrix& weight, Manner manner) {
+bool describe_operands(TileProblem& problem, const Matrix& x, const Matrix& weight, Manner manner, int width) {
   constexpr int box = box_columns<typename Precision::Operand>;
   const int rows_of_step = manner == Manner::in_turns ? warpgroup_rows : tile_rows;
   return describe(problem.x, x, Precision::of_operands, rows_of_step, box) &&
-         describe(problem.w, weight, Precision::of_operands, tile_columns / cluster_blocks, box);
+         describe(problem.w, weight, Precision::of_operands, width / cluster_blocks, box);
 }
 
-template <class Chain, class Precision, int group_width, Manner manner>
+template <class Chain, class Precision, int group_width, Manner manner, int width>
 const char* launch_one(const Linear& linear, const Tail& tail, cudaStream_t stream) {
   TileProblem problem;
   const Matrices matrices(linear, tail);
-  if (!describe_operands<Precision>(problem, matrices.x, matrices.weight, manner) ||
+  if (!describe_operands<Precision>(problem, matrices.x, matrices.weight, manner, width) ||
       !describe(problem.out, matrices.out, Precision::of_result, warp_rows, box_columns<typename Precision::Element>))
     return not_described;
-  return launch_tiles<Chain, Precision, group_width, manner>(problem, linear, tail, stream);
+  return launch_tiles<Chain, Precision, group_width, manner, width>(problem, linear, tail, stream);
 }
 
 inline Halves halves_of(const Linear& linear, const Tail& tail) {
@@ -166,21 +167,38 @@ const char* launch_halves(const Linear& linear, const Tail& tail, cudaStream_t s
   if (takes_strips_of_halves(shape_of<Chain>(linear, tail), wanted()))
     return launch_few_halves<Chain, group_width>(linear, tail, halves, stream);
   constexpr Manner manner = Manner::side_by_side;
-  if (!describe_operands<TwoHalves>(problem, matrix_of(halves, halves.x), matrix_of(halves, halves.weight), manner))
+  if (!describe_operands<TwoHalves>(problem, matrix_of(halves, halves.x), matrix_of(halves, halves.weight), manner,
+                                    widest_tile))
     return not_described;
-  return launch_tiles<Chain, TwoHalves, group_width, manner>(problem, linear, tail, stream);
+  return launch_tiles<Chain, TwoHalves, group_width, manner, widest_tile>(problem, linear, tail, stream);
+}
+
+// do_it.operator()<columns>() for a tile of so many.
+template <class Do>
+const char* by_tile_width(int columns, Do do_it) {
+  switch (columns) {
+    case tile_widths[2]:
+      return do_it.template operator()<tile_widths[2]>();
+    case tile_widths[1]:
+      return do_it.template operator()<tile_widths[1]>();
+    default:
+      return do_it.template operator()<tile_widths[0]>();
+  }
 }
 
 template <class Chain, class Precision>
 const char* launch(const Linear& linear, const Tail& tail, cudaStream_t stream) {
-  return by_group_width<Chain>(tail, [&]<int width>() {
-    if constexpr (width > 0)
-      if (takes_turns(shape_of<Chain>(linear, tail), wanted()))
-        return launch_one<Chain, Precision, width, Manner::in_turns>(linear, tail, stream);
+  return by_group_width<Chain>(tail, [&]<int group_width>() {
     if constexpr (has_batch_norm<Chain> && sizeof(typename Precision::Element) == 2)
       if (tail.norm.batch_statistics)
-        return launch_one<Chain, Precision, width, Manner::agreeing>(linear, tail, stream);
-    return launch_one<Chain, Precision, width, Manner::side_by_side>(linear, tail, stream);
+        return launch_one<Chain, Precision, group_width, Manner::agreeing, widest_tile>(linear, tail, stream);
+    const TilePlan plan = plan_tiles(shape_of<Chain>(linear, tail), wanted());
+    if constexpr (group_width > 0)
+      if (plan.in_turns)
+        return launch_one<Chain, Precision, group_width, Manner::in_turns, widest_tile>(linear, tail, stream);
+    return by_tile_width(plan.columns, [&]<int columns>() {
+      return launch_one<Chain, Precision, group_width, Manner::side_by_side, columns>(linear, tail, stream);
+    });
   });
 }
 
@@ -201,7 +219,8 @@ const char* forward(const Linear& linear, const Tail& tail, void* stream) {
 template <class Chain>
 const char* gather(const Linear& linear, const Tail& tail, void* stream) {
   return by_precision(tail, [&]<class Precision>() {
-    return launch_one<Chain, Precision, 0, Manner::gathering>(linear, tail, static_cast<cudaStream_t>(stream));
+    return launch_one<Chain, Precision, 0, Manner::gathering, widest_tile>(linear, tail,
+                                                                           static_cast<cudaStream_t>(stream));
   });
 }
 
@@ -236,7 +255,7 @@ Registrations register_chain() {
       kernels.workspace = workspace_of_agreement;
       kernels.gathering_path = "hopper_gather";
       kernels.gathered_rows = tile_rows;
-      kernels.refuses_gathering = refuses_linear<Chain>;
+      kernels.refuses_gathering = refuses_gathering<Chain>;
       kernels.gather = gather<Chain>;
     }
     return kernels;

@@ -7,7 +7,7 @@
 
 namespace tailor::hopper {
 
-constexpr int results_of_thread = tile_columns / 2;
+constexpr int results_of_thread = widest_tile / 2;
 
 // Where a thread's results are: two rows, eight apart, and pairs of neighbours in each eight columns.
 __device__ __forceinline__ constexpr int row_of(int index) { return index / 2 % 2; }
@@ -52,7 +52,7 @@ struct Doubt {
   }
 
   // Whether any of the warp's results is doubted. Those that are become NaN, which no sum of halves is.
-  __device__ __forceinline__ bool mark(Accumulator& sums, const RowFacts (&of_rows)[2],
+  __device__ __forceinline__ bool mark(Accumulator<widest_tile>& sums, const RowFacts (&of_rows)[2],
                                        const ColumnFacts<2>& facts) const {
     float least[2] = {INFINITY, INFINITY};
 #pragma unroll
@@ -108,7 +108,7 @@ struct Doubt {
   }
 
   // Replaces what is marked. `results` are what the sums stand for by now.
-  __device__ __forceinline__ void settle(Accumulator& results) const {
+  __device__ __forceinline__ void settle(Accumulator<widest_tile>& results) const {
     constexpr int words = results_of_thread / 32;
     constexpr int worth_all = 8;  // one at a time takes less for fewer
     std::uint32_t doubted[words] = {};

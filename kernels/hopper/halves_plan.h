@@ -1,6 +1,7 @@
 // Whether float32 is multiplied by halves: in tiles or, of few rows where the weight is settled or small, in strips.
 #pragma once
 #include "strips_plan.h"
+#include "tiles_plan.h"
 
 namespace tailor::hopper {
 
@@ -17,7 +18,7 @@ inline Estimate estimate_of_halves(const Shape& shape) {
   const double round = static_cast<double>(ceiling(shape.inner, 64)) * step + tail;
   const double products = 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.columns * shape.inner);
   Estimate estimate;
-  estimate.whole = rounds_of(shape) * round + split_of(shape) + 8;
+  estimate.whole = static_cast<double>(rounds_of(shape)) * round + split_of(shape) + 8;
   estimate.apart = products / 50e6 + tail_apart(shape);
   return estimate;
 }

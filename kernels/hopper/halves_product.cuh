@@ -17,7 +17,7 @@ __device__ __forceinline__ void bring_facts(const TileProblem& problem, int firs
   float short_of_digits = 0;
   unsigned strong = whole_share;
   unsigned heavy = whole_share;
-  for (int i = lane; i < tile_columns; i += 32) {
+  for (int i = lane; i < widest_tile; i += 32) {
     const RowFacts facts = to.of[i] = facts_of(problem.halves.weight, first + i);
     doubt = fmaxf(doubt, facts.doubt);
     short_of_digits = fmaxf(short_of_digits, facts.short_of_digits);
@@ -51,12 +51,12 @@ __device__ __forceinline__ void add_step_of_halves(float* sums, const BlockOfHal
   begin_products();
 #pragma unroll
   for (int i = 0; i < instructions; ++i) {
-    multiply<columns>(block, a.low + next_instruction * i, b.high + next_instruction * i, i > 0);
-    multiply<columns>(block, a.high + next_instruction * i, b.low + next_instruction * i, true);
+    multiply<columns>(block, a.low + next_instruction * i, b.high + next_instruction * i, i > 0, __half());
+    multiply<columns>(block, a.high + next_instruction * i, b.low + next_instruction * i, true, __half());
   }
 #pragma unroll
   for (int i = 0; i < instructions; ++i)
-    multiply<columns>(block, a.high + next_instruction * i, b.high + next_instruction * i, true);
+    multiply<columns>(block, a.high + next_instruction * i, b.high + next_instruction * i, true, __half());
   close_group_of_products();
   wait_for_products<0>();
 #pragma unroll
@@ -64,10 +64,11 @@ __device__ __forceinline__ void add_step_of_halves(float* sums, const BlockOfHal
 }
 
 // The 128 columns of a step that fit into registers beside the sums.
-constexpr int half_columns = tile_columns / 2;
+constexpr int half_columns = widest_tile / 2;
 
 // A warpgroup's rows by half of the columns of a step.
-__device__ __forceinline__ void add_half_step(Accumulator& sums, const Stage<2>& from, int group, int half) {
+__device__ __forceinline__ void add_half_step(Accumulator<widest_tile>& sums, const Stage<2>& from, int group,
+                                              int half) {
   const int row = group * warpgroup_rows;
   const int column = half * half_columns;
   add_step_of_halves<half_columns>(&sums[column / 2], {from.x[0][row], from.x[1][row]},
@@ -75,8 +76,9 @@ __device__ __forceinline__ void add_half_step(Accumulator& sums, const Stage<2>&
 }
 
 // From sums of scaled rows to the linear's results without bias: exact, and computed again where that is not sure.
-__device__ __forceinline__ void unscale(Accumulator& sums, const TileProblem& problem, const RowFacts (&of_rows)[2],
-                                        const ColumnFacts<2>& facts, int row, int column, int lane) {
+__device__ __forceinline__ void unscale(Accumulator<widest_tile>& sums, const TileProblem& problem,
+                                        const RowFacts (&of_rows)[2], const ColumnFacts<2>& facts, int row, int column,
+                                        int lane) {
   const Doubt doubt{problem.halves, problem.tail.rows, problem.tail.columns, row, column, lane};
   const bool any = doubt.mark(sums, of_rows, facts);
 #pragma unroll

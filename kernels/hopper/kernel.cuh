@@ -3,8 +3,8 @@
 // One block a multiprocessor, which takes tile after tile. Its first warpgroup brings: one thread has the copy engine fill a
 // ring of stages with steps of x and w, a warp prepares what belongs to the next tile's columns. The two others multiply, each
 // its half of the rows. With 16-bit elements they then round the product, as eager's linear does, into half as many registers,
-// and compute its tail part by part while the tensor cores work on the next tile; with float32 there is no room for that, and
-// the tail comes first. Where statistics of a whole batch come between, they gather those first, two warps of the first merge
+// and compute its tail part by part while the tensor cores work on the next tile; with float32 there is room for that beside
+// narrow tiles only, else the tail comes first. Where statistics of a whole batch come between, they gather those first, two warps of the first merge
 // them, and the blocks that share columns agree on them while the next tile is multiplied; or the tail is left to another kernel.
 // Or the two warpgroups take turns, each with rows of its own: while one multiplies, the other computes its tail.
 // docs/kernels.md draws it.
@@ -20,23 +20,24 @@
 
 namespace tailor::hopper {
 
-template <class Chain, class Precision, int group_width, Manner manner>
+template <class Chain, class Precision, int group_width, Manner manner, int width>
 struct Kernel {
   using Element = typename Precision::Element;
   static constexpr bool in_turns = manner == Manner::in_turns;
   static constexpr bool agrees = manner == Manner::agreeing;
   static constexpr bool gathers = manner == Manner::gathering || agrees;
-  using Order = std::conditional_t<agrees, TilesOfRows, Tiles>;
-  using Memory = Storage<Precision, Which<Chain>::count, manner>;
-  using Now = Part<Element, group_width, in_turns>;
+  using Order = std::conditional_t<agrees, TilesOfRows, Tiles<width>>;
+  using Memory = Storage<Precision, Which<Chain>::count, manner, width>;
+  using Now = Part<Element, group_width, in_turns, width>;
   static constexpr int box = box_columns<Element>;                       // of the result
   static constexpr int step = box_columns<typename Precision::Operand>;  // of the operands
   static constexpr int stages = Memory::stages;
   static constexpr int pieces = Precision::pieces;
   static_assert(stages * pieces >= 3);
   static constexpr bool of_16_bits = sizeof(Element) == 2;
-  static constexpr bool overlaps = of_16_bits && !in_turns;
+  static constexpr bool overlaps = Memory::overlaps;
   static_assert(overlaps || !agrees);
+  static_assert(width == widest_tile || (!gathers && pieces == 1));
   static constexpr int turns = in_turns ? consumers : 1;  // that a tile's products take
 
   Memory& memory;
@@ -82,7 +83,7 @@ struct Kernel {
     for (Order tile{problem}; tile.any(); tile.next()) {
       int row, column;
       tile.locate(row, column);
-      const int part = rank_in_cluster() * (tile_columns / cluster_blocks);
+      const int part = rank_in_cluster() * (width / cluster_blocks);
       for (int turn = 0; turn < turns; ++turn, row += Memory::rows) {
         for (int i = 0; i < steps; ++i) {
           wait(barrier(memory.stage_empty[ring.at]), ring.phase ^ 1);
@@ -152,7 +153,7 @@ struct Kernel {
     Ring<stages> ring;
     int before = -1, last = -1;  // stages that are being read
 
-    __device__ __forceinline__ void issue(Accumulator& sums, bool add) {
+    __device__ __forceinline__ void issue(Accumulator<width>& sums, bool add) {
       wait(barrier(kernel.memory.stage_full[ring.at]), ring.phase);
       const auto& from = kernel.memory.stage[ring.at];
       const std::uint64_t x = describe_block(address_of(from.x[0][in_turns ? 0 : group * warpgroup_rows]));
@@ -160,7 +161,7 @@ struct Kernel {
       begin_products();
 #pragma unroll
       for (int i = 0; i < row_bytes / instruction_bytes; ++i)
-        multiply(sums, x + next_instruction * i, w + next_instruction * i, add || i > 0, Element());
+        multiply<width>(sums, x + next_instruction * i, w + next_instruction * i, add || i > 0, Element());
       close_group_of_products();
       before = last;
       last = ring.at;
@@ -257,7 +258,7 @@ struct Kernel {
     const int warp = group * warps_of_group + thread / 32;
     Ring<stages> ring;
     Ring<2> of_columns;
-    Accumulator sums;
+    Accumulator<width> sums;
     for (Order tile{problem}; tile.any(); tile.next()) {
       int row, column;
       tile.locate(row, column);
@@ -277,7 +278,7 @@ struct Kernel {
 #pragma unroll
       for (int i = 0; i < 2; ++i) of_rows[i] = facts_of(problem.halves.x, row + lane / 4 + 8 * i);
       unscale(sums, problem, of_rows, memory.facts[of_columns.at], row, column, lane);
-      Waiting<Element, Now> waiting(sums);
+      Waiting<Element, Now, false, false> waiting(sums);
       waiting.template take<Which<Chain>::bias>(sums, memory.columns[of_columns.at], lane);
 #pragma unroll 1
       for (int part = 0; part < Now::count; ++part) {
@@ -300,8 +301,8 @@ struct Kernel {
     Ring<2> of_columns;
     bool unfinished = false;
     Unfinished tile;
-    Accumulator sums;
-    Waiting<Element, Now, agrees> waiting(sums);
+    Accumulator<width> sums;
+    Waiting<Element, Now, agrees, overlaps> waiting(sums);
     for (Order next{problem}; next.any() || unfinished; next.next()) {
       const int steps_here = next.any() ? steps : 0;
       constexpr int parts = overlaps ? Now::count : 1;
@@ -363,7 +364,7 @@ struct Kernel {
     Ring<1> turn;
     turn.phase = group ^ 1;  // the first need not wait for its first one
     for (Order next{problem}; next.any(); next.next(), of_columns.advance(), turn.advance()) {
-      Accumulator sums{};  // zero, or they would live on beside the tail
+      Accumulator<width> sums{};  // zero, or they would live on beside the tail
       wait(barrier(memory.turn[group]), turn.phase);
 #pragma unroll 1
       for (int i = 0; i < steps; ++i) {
@@ -378,7 +379,7 @@ struct Kernel {
       next.locate(row, column);
       const Unfinished tile{row + way.warp * warp_rows, column, of_columns.at};
       wait(barrier(memory.columns_full[of_columns.at]), of_columns.phase);
-      Waiting<Element, Now> waiting(sums);
+      Waiting<Element, Now, false, of_16_bits> waiting(sums);
       waiting.template take<Which<Chain>::bias>(sums, memory.columns[of_columns.at], way.lane);
       // Of 16 bits it is short enough for a copy of each part, and no register need move up.
 #pragma unroll(of_16_bits ? Now::count : 1)
@@ -388,10 +389,10 @@ struct Kernel {
   }
 };
 
-template <class Chain, class Precision, int group_width, Manner manner>
+template <class Chain, class Precision, int group_width, Manner manner, int width>
 __global__ void __cluster_dims__(cluster_blocks, 1, 1) __launch_bounds__(block_threads, 1)
     chain_kernel(const __grid_constant__ TileProblem problem) {
-  using Phases = Kernel<Chain, Precision, group_width, manner>;
+  using Phases = Kernel<Chain, Precision, group_width, manner, width>;
   extern __shared__ __align__(1024) unsigned char shared[];
   Phases phases{*reinterpret_cast<typename Phases::Memory*>(shared), problem,
                 (problem.inner + Phases::step - 1) / Phases::step};

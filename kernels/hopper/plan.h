@@ -1,10 +1,9 @@
-// Whether a problem gets the kernel: decided here and nowhere else.
+// What is known of a problem, what is wanted, and what no kernel of this folder takes. Which of them gets it is said in the other
+// plans, and nowhere else.
 #pragma once
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -41,12 +40,18 @@ struct Shape {
 };
 
 // TAILOR_HOPPER: `always`, `few_rows` and `strips`, also where it is the slower way, the kernel for tiles of many rows, that for few
-// rows, or that for few rows of halves; `gather`, as `always`, but its blocks never agree on batch statistics; `never`.
-enum class Wanted : std::uint8_t { where_faster, always, gather, few_rows, strips, never };
-constexpr bool also_where_slower(Wanted wanted) { return wanted == Wanted::always || wanted == Wanted::gather; }
+// rows, or that for few rows of halves; `always_192` and `always_128`, as `always`, but tiles of so many columns where there are some;
+// `gather`, as `always`, but its blocks never agree on batch statistics; `never`.
+enum class Wanted : std::uint8_t { where_faster, always, always_192, always_128, gather, few_rows, strips, never };
+constexpr bool also_where_slower(Wanted wanted) {
+  return wanted == Wanted::always || wanted == Wanted::always_192 || wanted == Wanted::always_128 ||
+         wanted == Wanted::gather;
+}
 constexpr std::optional<Wanted> wanted_by(std::string_view word) {
   if (word.empty()) return Wanted::where_faster;
   if (word == "always") return Wanted::always;
+  if (word == "always_192") return Wanted::always_192;
+  if (word == "always_128") return Wanted::always_128;
   if (word == "gather") return Wanted::gather;
   if (word == "few_rows") return Wanted::few_rows;
   if (word == "strips") return Wanted::strips;
@@ -58,7 +63,9 @@ inline Wanted wanted() {
     const char* value = std::getenv("TAILOR_HOPPER");
     const std::optional<Wanted> known = wanted_by(value != nullptr ? value : "");
     if (!known)
-      std::fprintf(stderr, "Tailor does not know TAILOR_HOPPER=%s. It knows always, gather, few_rows, strips, never.\n",
+      std::fprintf(stderr,
+                   "Tailor does not know TAILOR_HOPPER=%s. It knows always, always_192, always_128, gather, few_rows, "
+                   "strips, never.\n",
                    value);
     return known.value_or(Wanted::where_faster);
   }();
@@ -76,47 +83,18 @@ enum class Manner : std::uint8_t {
   gathering,  // side by side, but there is no tail yet: they gather what batch statistics are made of
 };
 
-// Microseconds, on an H200 and roughly: only which is less matters. A processor makes one tile of 128 × 256 after another,
-// and if the last round has few tiles, most of them wait. cuBLAS has smaller tiles for such problems; but then the tail is a
-// kernel of its own, which reads and writes the result once more.
+// Microseconds, on an H200 and roughly: only which is less matters.
 struct Estimate {
   double whole = 0;
   double apart = 0;
 };
-// Two processors share a tile's columns: an odd number of tiles in a column is one tile more, and a processor may be idle.
-inline double rounds_of(const Shape& shape) {
-  const std::int64_t pairs = ceiling(shape.rows, 256) * ceiling(shape.columns, 256);
-  return static_cast<double>(ceiling(pairs, shape.processors < 2 ? 1 : shape.processors / 2));
-}
-
-// Whether the two warpgroups of a block take turns, one multiplying while the other computes its tail. Each then reads all of the
-// weight's rows for itself: that pays where a group norm's tail is long beside the products, and where tiles follow one another.
-inline bool takes_turns(const Shape& shape, Wanted wanted) {
-  if (shape.group_width == 0) return false;
-  if (also_where_slower(wanted)) return shape.inner <= 2048;
-  const double rounds = rounds_of(shape);
-  return rounds >= 2 && shape.inner <= (rounds < 6 ? 2048 : 4096);
-}
 
 // What a tail apart reads and writes once more, and its launch. With batch statistics it is apart in any case: then this is what it
 // takes to gather them from the linear's result.
 inline double tail_apart(const Shape& shape) {
   const double bytes = static_cast<double>(shape.rows * shape.columns * shape.element_bytes);
-  return shape.batch_statistics ? bytes / 2.7e6 + 4 : 2 * bytes / 4.3e6 + 2;
-}
-
-inline double round_of(const Shape& shape) {
-  const double products = 128.0 * 256.0 * 2 * static_cast<double>(shape.inner);
-  return products / (shape.element_bytes == 2 ? 6.5e6 : 3.2e6);
-}
-inline Estimate estimate(const Shape& shape) {
-  const double round = round_of(shape);
-  const std::int64_t tiles = ceiling(shape.rows, 128) * ceiling(shape.columns, 256);
-  Estimate estimate;
-  estimate.whole =
-      rounds_of(shape) * round + (shape.batch_statistics ? 4 : 0);  // those of the last round are not hidden
-  estimate.apart = static_cast<double>(tiles) / shape.processors * round + tail_apart(shape);
-  return estimate;
+  if (shape.batch_statistics) return bytes / 2.7e6 + 4;
+  return shape.group_width != 0 ? bytes / 1.56e6 + 4 : bytes / 1.96e6 + 2;
 }
 
 // What no kernel of this folder takes, or null.
@@ -130,64 +108,9 @@ inline const char* refuses_any(const Shape& shape, Wanted wanted) {
   return nullptr;
 }
 
-// How the blocks agree on batch statistics: all tiles of a column have to be there at the same time, and as many columns are as fit.
-struct AgreementPlan {
-  std::int64_t row_tiles = 0;     // of two blocks
-  std::int64_t column_tiles = 0;  // at the same time; 0 where there is no room for one
-  std::int64_t rounds = 0;
-  int share_bits = 0;  // of half a tile's columns, 2^share_bits are merged by each block
-};
-inline AgreementPlan plan_agreement(const Shape& shape) {
-  AgreementPlan plan;
-  const std::int64_t column_tiles = ceiling(shape.columns, 256);
-  plan.row_tiles = std::max(ceiling(shape.rows, 256), std::int64_t{1});
-  plan.column_tiles = std::min(shape.clusters / plan.row_tiles, column_tiles);
-  plan.rounds = plan.column_tiles == 0 ? 0 : ceiling(column_tiles, plan.column_tiles);
-  while ((2 * plan.row_tiles << plan.share_bits) < 128) ++plan.share_bits;
-  return plan;
-}
-// To agree and to compute a tail takes a while, which products hide that are long enough; behind the last ones nothing is hidden.
-// Apart, the statistics are gathered, by whichever way is the faster, and merged, and the tail comes after.
-inline Estimate estimate_of_agreement(const Shape& shape) {
-  const double round = round_of(shape);
-  const double shortest_round = 18;
-  const double last_agreement = 13;  // and for all blocks to begin together
-  Shape tail = shape;
-  tail.batch_statistics = false;
-  const Estimate gathered = estimate(shape);
-  const double merging = shape.rows > 2048 ? 6 : 3;  // a kernel by itself, or what the tail's does of it
-  const std::int64_t rounds = plan_agreement(shape).rounds;
-  Estimate estimate;
-  estimate.whole = static_cast<double>(rounds - 1) * std::max(round, shortest_round) + round + last_agreement;
-  estimate.apart = std::min(gathered.whole, gathered.apart) + merging + tail_apart(tail);
-  if (rounds == 0) estimate.whole = std::numeric_limits<double>::infinity();
-  return estimate;
-}
-
 // Where a kernel cannot compute the tail with the linear, or null. A column's statistics are known when the last of its tiles is.
 inline const char* refuses_tail(const Shape& shape) {
   return shape.batch_statistics ? "a tail with batch statistics comes after the whole linear" : nullptr;
-}
-
-// Null if it gets the kernel, else why not. With batch statistics that is the one that makes the linear and gathers them.
-inline const char* refuses(const Shape& shape, Wanted wanted) {
-  if (const char* why = refuses_any(shape, wanted)) return why;
-  if (also_where_slower(wanted)) return nullptr;
-  // There cuBLAS has other kernels, which do not round float32 to TF32 though they may.
-  if (shape.element_bytes == 4 && shape.inner < 128) return "its float32 products are so short that TF32 gains nothing";
-  const Estimate time = estimate(shape);
-  return time.whole <= time.apart ? nullptr : "it has too few tiles for the processors";
-}
-
-// Null if the kernel whose blocks agree on batch statistics takes it, else why not.
-inline const char* refuses_to_agree(const Shape& shape, Wanted wanted) {
-  if (const char* why = refuses_any(shape, wanted)) return why;
-  if (wanted == Wanted::gather) return "TAILOR_HOPPER=gather";
-  if (shape.element_bytes != 2) return refuses_tail(shape);  // no room for results to wait beside products
-  if (plan_agreement(shape).column_tiles == 0) return "not all tiles of a column fit onto the processors at a time";
-  if (wanted == Wanted::always) return nullptr;
-  const Estimate time = estimate_of_agreement(shape);
-  return time.whole <= time.apart ? nullptr : "to gather its statistics, and then to compute the tail, is faster";
 }
 
 }  // namespace tailor::hopper

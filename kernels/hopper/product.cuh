@@ -8,13 +8,14 @@ namespace tailor::hopper {
 // The linear's result of a whole tile, rounded as eager's linear rounds it, two numbers a register, so that the accumulators
 // are free for the next tile. Parts leave it in front, and come back behind where they are wanted again: registers have no index
 // at run time, and a copy of the tail for each part would be a long program.
-template <class Element, class Now, bool again = false>
+template <class Element, class Now, bool again = false, bool beside_others = true>
 struct Waiting {
-  static constexpr int all = tile_columns / 4;
+  using Accumulators = Accumulator<Now::tile_columns>;
+  static constexpr int all = Now::tile_columns / 4;
   static constexpr int of_part = all / Now::count;
   std::uint32_t pairs[all] = {};
 
-  __device__ __forceinline__ explicit Waiting(Accumulator&) {}
+  __device__ __forceinline__ explicit Waiting(Accumulators&) {}
   static constexpr int index(int row, int eight) {  // of the pair in columns 8 · eight …
     constexpr int of_columns = Now::columns / 8;
     const int before = eight / of_columns;
@@ -22,9 +23,9 @@ struct Waiting {
     return Now::rows == 2 ? before * of_part + 2 * within + row : (2 * before + row) * of_part + within;
   }
   template <int bias, class Vectors>
-  __device__ __forceinline__ void take(const Accumulator& sums, const Vectors& columns, int lane) {
+  __device__ __forceinline__ void take(const Accumulators& sums, const Vectors& columns, int lane) {
 #pragma unroll
-    for (int eight = 0; eight < tile_columns / 8; ++eight) {
+    for (int eight = 0; eight < Now::tile_columns / 8; ++eight) {
       const float2 add = columns.of_pair[4 * eight + lane % 4][bias];
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
@@ -64,14 +65,15 @@ struct Waiting {
 // Of float32, the accumulators themselves. They move up too: a tail for each part would be a long program, and where a block
 // has few tiles, fetching it takes longer than moving registers.
 template <class Now>
-struct Waiting<float, Now, false> {
-  Accumulator& sums;
+struct Waiting<float, Now, false, false> {
+  using Accumulators = Accumulator<Now::tile_columns>;
+  Accumulators& sums;
 
-  __device__ __forceinline__ explicit Waiting(Accumulator& accumulator) : sums(accumulator) {}
+  __device__ __forceinline__ explicit Waiting(Accumulators& accumulator) : sums(accumulator) {}
   template <int bias, class Vectors>
-  __device__ __forceinline__ void take(const Accumulator&, const Vectors& columns, int lane) {
+  __device__ __forceinline__ void take(const Accumulators&, const Vectors& columns, int lane) {
 #pragma unroll
-    for (int i = 0; i < tile_columns / 2; ++i) {
+    for (int i = 0; i < Now::tile_columns / 2; ++i) {
       const float2 add = columns.of_pair[i / 4 * 4 + lane % 4][bias];
       sums[i] += i % 2 == 0 ? add.x : add.y;
     }
@@ -85,9 +87,25 @@ struct Waiting<float, Now, false> {
       for (int row = 0; row < Now::rows; ++row) y.at[row][i] = sums[i / 2 * 4 + 2 * row + i % 2];
     }
 #pragma unroll
-    for (int i = 0; i + of_part < tile_columns / 2; ++i) sums[i] = sums[i + of_part];
+    for (int i = 0; i + of_part < Now::tile_columns / 2; ++i) sums[i] = sums[i + of_part];
     return y;
   }
+};
+
+// Of a narrow tile there is room for both.
+template <class Now>
+struct Waiting<float, Now, false, true> {
+  using Accumulators = Accumulator<Now::tile_columns>;
+  Accumulators kept = {};
+
+  __device__ __forceinline__ explicit Waiting(Accumulators&) {}
+  template <int bias, class Vectors>
+  __device__ __forceinline__ void take(const Accumulators& sums, const Vectors& columns, int lane) {
+#pragma unroll
+    for (int i = 0; i < Now::tile_columns / 2; ++i) kept[i] = sums[i];
+    Waiting<float, Now, false, false>(kept).template take<bias>(sums, columns, lane);
+  }
+  __device__ __forceinline__ auto next() { return Waiting<float, Now, false, false>(kept).next(); }
 };
 
 // 16 bytes of a block, where the copy engine's swizzle has them.

@@ -1,8 +1,8 @@
 // How the kernel's work is cut, who does it, and what a block has in shared memory.
 #pragma once
-#include "plan.h"
 #include "precision.cuh"
 #include "problem.h"
+#include "tiles_plan.h"
 
 namespace tailor::hopper {
 
@@ -22,6 +22,7 @@ constexpr int consume_registers = 232;
 static_assert(bring_registers + consumers * consume_registers <= 168 * (1 + consumers));
 
 constexpr int tile_rows = consumers * warpgroup_rows;
+constexpr int widest_tile = tile_widths[0];
 constexpr int tile_warps = consumers * warps_of_group;  // that have rows of a tile
 constexpr int warp_rows = tile_rows / tile_warps;
 
@@ -29,14 +30,14 @@ template <class Element>
 constexpr int box_columns = row_bytes / static_cast<int>(sizeof(Element));
 
 // One step of the main loop, for so many rows of x.
-template <int pieces, int rows = tile_rows>
+template <int pieces, int rows = tile_rows, int columns = widest_tile>
 struct alignas(1024) Stage {
   unsigned char x[pieces][rows][row_bytes];
-  unsigned char w[pieces][tile_columns][row_bytes];
+  unsigned char w[pieces][columns][row_bytes];
 };
 
 // What belongs to the columns of a tile, in float: `vectors` numbers for each, those of two neighbours side by side.
-template <int vectors, int width = tile_columns>
+template <int vectors, int width>
 struct ColumnVectors {
   float2 of_pair[width / 2][vectors];
 };
@@ -61,7 +62,7 @@ template <int pieces>
 struct ColumnFacts {};
 template <>
 struct ColumnFacts<2> {
-  RowFacts of[tile_columns];
+  RowFacts of[widest_tile];
   RowFacts worst;  // in each respect
 };
 
@@ -77,24 +78,26 @@ struct Moments<true> {
   std::uint64_t agreed[2];
 };
 
-template <class Precision, int vectors, Manner manner>
+template <class Precision, int vectors, Manner manner, int width>
 struct Storage {
   static constexpr bool in_turns = manner == Manner::in_turns;
   static constexpr bool gathers = manner == Manner::gathering || manner == Manner::agreeing;
   static constexpr int rows = in_turns ? warpgroup_rows : tile_rows;  // of a step
-  using Step = Stage<Precision::pieces, rows>;
+  // Whether the results of a tile wait in registers while the next is multiplied: packed, or those of a narrow one.
+  static constexpr bool overlaps =
+      !in_turns && Precision::pieces == 1 && (sizeof(typename Precision::Element) == 2 || width <= 128);
+  using Step = Stage<Precision::pieces, rows, width>;
   // Of a warp. Where the tail is not hidden, waiting for the copy engine to have read one is not either.
-  static constexpr bool hidden = in_turns || sizeof(typename Precision::Element) == 2;
-  static constexpr int outgoing = Precision::pieces == 2 ? 0 : hidden ? 1 : 2;
+  static constexpr int outgoing = Precision::pieces == 2 ? 0 : in_turns || overlaps ? 1 : 2;
   static constexpr int others =
       static_cast<int>(sizeof(Outgoing)) * outgoing * tile_warps +
-      2 * static_cast<int>(sizeof(ColumnVectors<vectors>) + sizeof(ColumnFacts<Precision::pieces>)) +
+      2 * static_cast<int>(sizeof(ColumnVectors<vectors, width>) + sizeof(ColumnFacts<Precision::pieces>)) +
       static_cast<int>(sizeof(Moments<gathers>)) + 1024;
   static constexpr int stages = (shared_limit - others) / static_cast<int>(sizeof(Step));
 
   Step stage[stages];
   Results<outgoing> results;
-  ColumnVectors<vectors> columns[2];  // of this tile and the next
+  ColumnVectors<vectors, width> columns[2];  // of this tile and the next
   ColumnFacts<Precision::pieces> facts[2];
   std::uint64_t stage_full[stages], stage_empty[stages];
   std::uint64_t columns_full[2], columns_empty[2];
@@ -103,6 +106,7 @@ struct Storage {
 };
 
 // The tiles of a block, in an order in which blocks that run at the same time read the same rows and columns.
+template <int width>
 struct Tiles {
   static constexpr int rows_together = 8;  // of tiles of clusters
   const TileProblem& problem;
@@ -117,7 +121,7 @@ struct Tiles {
     const int rows = min(problem.row_tiles - first, rows_together);
     const int within = at % in_band;
     row = ((first + within % rows) * cluster_blocks + rank) * tile_rows;
-    column = within / rows * tile_columns;
+    column = within / rows * width;
   }
 };
 
@@ -131,7 +135,7 @@ struct TilesOfRows {
   __device__ __forceinline__ void next() { at += problem.agreement.column_tiles_at_once; }
   __device__ __forceinline__ void locate(int& row, int& column) const {
     row = anew(static_cast<int>(blockIdx.x)) * tile_rows;
-    column = at * tile_columns;
+    column = at * widest_tile;
   }
 };
 

@@ -19,39 +19,54 @@ struct Which {
   static constexpr int count = has_batch_norm<Chain> ? mean + 1 : has_group_norm<Chain> ? mean : norm_bias;
 };
 
-// One column's value of a vector, `otherwise` where there is none.
-template <class T>
-__device__ __forceinline__ float column_of(const Operand& operand, int column, float otherwise) {
-  if (operand.data == nullptr) return otherwise;
-  return cuda::widen(static_cast<const T*>(operand.data)[operand.per_column ? column : 0]);
+// Some columns' values of a vector, all of them under way at a time; `otherwise` where there is none, or no such column.
+template <class T, int count>
+__device__ __forceinline__ void columns_of(const Operand& operand, const int (&at)[count], std::int64_t columns,
+                                           float otherwise, float (&to)[count]) {
+  const T* const from = static_cast<const T*>(operand.data);
+#pragma unroll
+  for (float& value : to) value = otherwise;
+  if (from == nullptr) return;
+#pragma unroll
+  for (int i = 0; i < count; ++i)
+    if (at[i] < columns) to[i] = cuda::widen(from[operand.per_column ? at[i] : 0]);
 }
 
-template <class Chain, class T>
-__device__ __forceinline__ float column_vector(const Problem& problem, int which, int column) {
-  const Tail& tail = problem.tail;
+template <class Chain, class T, int count>
+__device__ __forceinline__ void columns_of_vector(const Problem& problem, int which, const int (&at)[count],
+                                                  float (&to)[count]) {
   using Is = Which<Chain>;
-  if (which == Is::bias) return column_of<T>({problem.bias, true}, column, -0.0f);
-  if (which < Is::norm_bias) return column_of<T>(tail.vectors[which - Is::vector], column, 0);
-  if (which == Is::norm_bias) return column_of<T>({tail.norm.bias, true}, column, 0);
-  if (which == Is::mean) return column_of<T>({tail.norm.mean, true}, column, 0);
-  const float weight = column_of<T>({tail.norm.weight, true}, column, 1);
-  if (!has_batch_norm<Chain> || tail.norm.batch_statistics) return weight;
-  return cuda::scale_of(column_of<T>({tail.norm.var, true}, column, 1), static_cast<float>(tail.norm.eps), weight);
+  const Tail& tail = problem.tail;
+  const NormArguments& norm = tail.norm;
+  const auto bring = [&](const Operand& operand, float otherwise, float(&values)[count]) {
+    columns_of<T>(operand, at, tail.columns, otherwise, values);
+  };
+  if (which == Is::bias) return bring({problem.bias, true}, -0.0f, to);
+  if (which < Is::norm_bias) return bring(tail.vectors[which - Is::vector], 0, to);
+  if (which == Is::norm_bias) return bring({norm.bias, true}, 0, to);
+  if (which == Is::mean) return bring({norm.mean, true}, 0, to);
+  bring({norm.weight, true}, 1, to);
+  if (!has_batch_norm<Chain> || norm.batch_statistics) return;
+  float variance[count];
+  bring({norm.var, true}, 1, variance);
+#pragma unroll
+  for (int i = 0; i < count; ++i) to[i] = cuda::scale_of(variance[i], static_cast<float>(norm.eps), to[i]);
 }
 
 // A warp brings what belongs to a tile's columns; with `up_to` less than there is, only that.
 template <class Chain, class T, int up_to = Which<Chain>::count, int width>
 __device__ __forceinline__ void bring_columns(const Problem& problem, int first, int lane,
                                               ColumnVectors<Which<Chain>::count, width>& to) {
-  for (int pair = lane; pair < width / 2; pair += 32) {
-    const int column = first + 2 * pair;
+  constexpr int of_lane = width / 32;
+  int at[of_lane];
 #pragma unroll
-    for (int which = 0; which < up_to; ++which) {
-      float2 value{0, 0};
-      if (column < problem.tail.columns) value.x = column_vector<Chain, T>(problem, which, column);
-      if (column + 1 < problem.tail.columns) value.y = column_vector<Chain, T>(problem, which, column + 1);
-      to.of_pair[pair][which] = value;
-    }
+  for (int i = 0; i < of_lane; ++i) at[i] = first + 2 * (lane + i / 2 * 32) + i % 2;
+#pragma unroll
+  for (int which = 0; which < up_to; ++which) {
+    float values[of_lane];
+    columns_of_vector<Chain, T>(problem, which, at, values);
+#pragma unroll
+    for (int i = 0; i < of_lane; i += 2) to.of_pair[lane + i / 2 * 32][which] = {values[i], values[i + 1]};
   }
 }
 
@@ -113,8 +128,9 @@ struct Finish : Arithmetic<typename cuda::MathOf<T>::type> {
 
 // What is computed at a time: a part of a tile, as registers allow. Beside accumulators that are in use, of a wide group only
 // one of a thread's two rows.
-template <class Element, int group_width, bool in_turns = false>
+template <class Element, int group_width, bool in_turns = false, int of_tile = widest_tile>
 struct Part {
+  static constexpr int tile_columns = of_tile;
   static constexpr bool crowded = sizeof(Element) == 2 && !in_turns;
   static constexpr int columns = group_width > 32 || (sizeof(Element) == 2 && in_turns) ? 64 : 32;
   static constexpr int rows = crowded && group_width > 32 ? 1 : 2;

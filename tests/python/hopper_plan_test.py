@@ -31,6 +31,15 @@ class HopperPlanTest(unittest.TestCase):
         found = self.verdicts(1024, 4096, 4096, "--group-width", 128)
         self.assertEqual(found, {"hopper": "its groups are not 16, 32 or 64 columns wide", "cuda": "torch's linear, and a kernel for the tail"})
 
+    def test_tiles(self):
+        """The widths that there are, each once, and the one that is taken is said to take the least time."""
+        for words, count in (((3272, 4032, 2752), 3), ((16384, 4096, 4096, "--group-width", 32), 4)):
+            lines = [line for line in run(*words).stdout.splitlines() if "tiles of 128 x" in line]
+            self.assertEqual([line.startswith("    not ") for line in lines], [False] + [True] * (count - 1), lines)
+            times = [int(line.split(": ")[1].split(" us")[0]) for line in lines]
+            self.assertEqual(times[0], min(times), lines)
+            self.assertEqual(len({(line.split(" x ")[1].split(",")[0], "in turns" in line) for line in lines}), count, lines)
+
     def test_a_gpu_of_fewer_processors_takes_longer(self):
         def time(*words):
             return int(run(16384, 4096, 4096, *words).stdout.split(" us;")[0].split()[-1])

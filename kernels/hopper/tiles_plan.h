@@ -1,0 +1,121 @@
+// How a problem is cut into tiles, and whether that is the faster way.
+#pragma once
+#include <algorithm>
+#include <limits>
+
+#include "plan.h"
+
+namespace tailor::hopper {
+
+// Columns of a tile. The widest are read with the fewest bytes for each product; narrower ones may fill the processors better.
+constexpr int tile_widths[] = {256, 192, 128};
+
+// Two processors share a tile's columns: an odd number of tiles in a column is one tile more, and a processor may be idle.
+inline std::int64_t rounds_of(const Shape& shape, int columns = 256) {
+  const std::int64_t pairs = ceiling(shape.rows, 256) * ceiling(shape.columns, columns);
+  return ceiling(pairs, shape.processors < 2 ? 1 : shape.processors / 2);
+}
+
+// How many operations tensor cores do in a microsecond, beside all that a tile takes besides.
+struct Rates {
+  double of_widths[3];  // of tile_widths, in millions, for each processor
+  double in_turns;
+  double torch;
+};
+constexpr Rates rates_of(int element_bytes) {
+  return element_bytes == 2 ? Rates{{6.45, 6.29, 5.80}, 5.85, 5.86} : Rates{{3.19, 3.18, 2.97}, 2.90, 2.85};
+}
+inline double products_of(const Shape& shape, int columns, double rate) {
+  return 128.0 * 2 * columns * static_cast<double>(shape.inner) / (rate * 1e6);
+}
+
+struct TilePlan {
+  int columns = 256;
+  bool in_turns = false;  // a block's warpgroups: one multiplies while the other computes its tail
+  std::int64_t rounds = 0;
+  double time = 0;  // fitted to what an H200 took for 200 problems
+};
+
+// A processor makes one tile after another, and if the last round has few tiles, most of them wait. A tail takes some of the time of the
+// products beside it; those of a short K do not hide it.
+inline TilePlan tiles_of(const Shape& shape, int which) {
+  TilePlan plan{.columns = tile_widths[which]};
+  plan.rounds = rounds_of(shape, plan.columns);
+  const bool groups = shape.group_width != 0;
+  const double wide = plan.columns / 256.0;
+  const bool is_float = shape.element_bytes == 4;
+  const bool is_hidden = !is_float || plan.columns <= 128;
+  const double products = products_of(shape, plan.columns, rates_of(shape.element_bytes).of_widths[which]);
+  const double tail = groups ? 4.5 * wide * (is_hidden ? 1 : 2) : 2.2 * wide * (is_float ? 2 : 1);
+  const double shortest = groups ? 7.8 * wide + 0.75 * products : 0.75 + 4.4 * wide + 0.5 * products;
+  const double last_tail = groups && is_hidden ? 2.2 * wide : 0;  // is beside none
+  plan.time = 5.5 + static_cast<double>(plan.rounds) * std::max(products + tail, shortest) + last_tail;
+  return plan;
+}
+
+// In turns each warpgroup reads all of the weight's rows for itself: that pays where a group norm's tail is long beside the products, and
+// where tiles follow one another; where they do so for long, the GPU's power is the limit and not its memory.
+inline TilePlan tiles_in_turns(const Shape& shape) {
+  TilePlan plan{.columns = 256, .in_turns = true, .rounds = rounds_of(shape)};
+  const Rates rates = rates_of(shape.element_bytes);
+  const double products = products_of(shape, 256, plan.rounds < 12 ? rates.in_turns : rates.of_widths[0]);
+  const double round = std::max(products + 0.9 * shape.element_bytes, 7 + 0.45 * products);
+  plan.time = 6.5 + static_cast<double>(plan.rounds) * round;
+  return plan;
+}
+
+// Candidates in the order in which they are looked at: of equal ones the first is taken.
+template <class Look>
+void for_each_tiling(const Shape& shape, Look look) {
+  for (int which = 0; which < 3; ++which) look(tiles_of(shape, which));
+  if (shape.group_width != 0) look(tiles_in_turns(shape));
+}
+inline TilePlan plan_tiles(const Shape& shape, Wanted wanted) {
+  if (wanted == Wanted::always_192) return tiles_of(shape, 1);
+  if (wanted == Wanted::always_128) return tiles_of(shape, 2);
+  if (also_where_slower(wanted))  // tests are to see both
+    return shape.group_width != 0 && shape.inner <= 2048 ? tiles_in_turns(shape) : tiles_of(shape, 0);
+  TilePlan best;
+  for_each_tiling(shape, [&](const TilePlan& plan) {
+    if (best.rounds == 0 || plan.time < best.time) best = plan;
+  });
+  return best;
+}
+
+// torch's linear. cuBLAS has tiles of many sizes for 16 bits, and few for TF32. With a short K it writes for longer than it multiplies.
+inline double time_of_linear(const Shape& shape) {
+  const Rates rates = rates_of(shape.element_bytes);
+  const auto rows = static_cast<double>(shape.rows);
+  const auto columns = static_cast<double>(shape.columns);
+  const double products = 2 * rows * columns * static_cast<double>(shape.inner);
+  double time =
+      std::max(products / (shape.processors * rates.torch * 1e6), rows * columns * shape.element_bytes / 2.7e6);
+  if (shape.element_bytes == 4) {
+    double cut = std::numeric_limits<double>::infinity();
+    for (const int which : {0, 2}) {
+      const std::int64_t tiles = ceiling(shape.rows, 128) * ceiling(shape.columns, tile_widths[which]);
+      cut = std::min(cut, static_cast<double>(ceiling(tiles, shape.processors)) *
+                              products_of(shape, tile_widths[which], rates.of_widths[which]));
+    }
+    time = std::max(time, 0.92 * cut);
+  }
+  return 6.5 + time;
+}
+
+inline Estimate estimate(const Shape& shape, Wanted wanted) {
+  return {plan_tiles(shape, wanted).time, time_of_linear(shape) + tail_apart(shape)};
+}
+
+// Null if it gets the kernel, else why not.
+inline const char* refuses_tiles(const Shape& shape, Wanted wanted, const Estimate& time) {
+  if (const char* why = refuses_any(shape, wanted)) return why;
+  if (also_where_slower(wanted)) return nullptr;
+  // There cuBLAS has other kernels, which do not round float32 to TF32 though they may.
+  if (shape.element_bytes == 4 && shape.inner < 128) return "its float32 products are so short that TF32 gains nothing";
+  return time.whole <= time.apart ? nullptr : "it has too few tiles for the processors";
+}
+inline const char* refuses(const Shape& shape, Wanted wanted) {
+  return refuses_tiles(shape, wanted, estimate(shape, wanted));
+}
+
+}  // namespace tailor::hopper

@@ -101,18 +101,21 @@ class Collection {
   Functions through_interfaces;
 
  private:
+  // Modules of one class may have different ones behind an interface: all are looked into, and each class is taken once.
   void add(const Module& module, const std::string& path) {
-    if (!seen_types_.insert(module.type().get()).second) return;
+    if (!seen_modules_.insert(module._ivalue().get()).second) return;
     for (const auto& child : module.named_children()) {
       add(child.value, path.empty() ? child.name : path + "." + child.name);
       if (!module.type()->getAttribute(child.name)->cast<c10::InterfaceType>()) continue;
       const auto methods = functions_of(child.value);
       through_interfaces.insert(methods.begin(), methods.end());
     }
+    if (!seen_types_.insert(module.type().get()).second) return;
     for (Function* function : functions_of(module))
       if (auto* graph_function = torch::jit::tryToGraphFunction(*function)) members.push_back({path, graph_function});
   }
 
+  std::unordered_set<const c10::ivalue::Object*> seen_modules_;
   std::unordered_set<const c10::Type*> seen_types_;
 };
 

@@ -37,6 +37,15 @@ class OneLayer(ThroughAnInterface):
     part: Layer
 
 
+class TwoOfOneClass(torch.nn.Module):
+    def __init__(self, one, other):
+        super().__init__()
+        self.one, self.other = ThroughAnInterface(one), ThroughAnInterface(other)
+
+    def forward(self, x):
+        return self.one(x) + self.other(x)
+
+
 class LendsItsWeight(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -172,6 +181,12 @@ class ModulesTest(Following):
     def test_what_is_called_through_an_interface(self):
         for row, model, what in self.each(ThroughAnInterface):
             self.assert_sites(model, [("part.forward", row.rule)], what)
+
+    def test_other_modules_behind_the_interface_of_one_class(self):
+        with auto(False):
+            model = torch.jit.script(TwoOfOneClass(build(SIX[0].body), build(SIX[1].body)))
+        self.assertEqual(model.one._c._type(), model.other._c._type())
+        self.assert_sites(model, [("one.part.forward", SIX[0].rule), ("other.part.forward", SIX[1].rule)], "two of one class")
 
     def test_a_linear_behind_an_interface(self):
         """With nothing after it; one that only lends its weight is no site."""

@@ -115,9 +115,14 @@ std::string strips_of(const StripsPlan& plan) {
 
 std::vector<Answer> answers(const Question& question) {
   Shape shape = question.shape;
-  const Matrix weight{nullptr, shape.columns, shape.inner, shape.inner, shape.element_bytes};
+  const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
+    return Matrix{nullptr, rows, columns, columns, shape.element_bytes};
+  };
+  const Matrix weight = matrix(shape.columns, shape.inner);
   if (!question.is_float32()) {
-    const char* why = refuses_matrix(weight);
+    const char* why = nullptr;
+    for (const Matrix& each : {matrix(shape.rows, shape.inner), weight, matrix(shape.rows, shape.columns)})
+      if (why == nullptr) why = refuses_matrix(each);
     const auto refused = [&](const char* otherwise) { return why != nullptr ? why : otherwise; };
     if (!shape.batch_statistics) {
       const TilePlan plan = plan_tiles(shape, wanted());
@@ -136,14 +141,18 @@ std::vector<Answer> answers(const Question& question) {
             {"hopper_gather", refused(refuses_to_gather(shape, wanted())), time.whole, time.apart,
              tiles_by({.rounds = rounds_of(shape)}), "torch's linear and a kernel that gathers"}};
   }
-  const std::string linear = shape.batch_statistics ? "linear/" : "";
-  shape.batch_statistics = false;  // they have the linear alone, and the tail gathers
+  // Otherwise they have the linear alone.
+  const bool with_tail =
+      refuses_tail(shape) == nullptr && (shape.group_width == 0 || takes_groups_of(shape.group_width));
+  const std::string linear = with_tail ? "" : "linear/";
+  if (!with_tail) shape.batch_statistics = false, shape.group_width = 0;
   const StripsPlan few = plan_few_rows(shape);
   const Estimate halves = time_of_halves(shape, wanted());
-  const std::string of_halves = takes_strips_of_halves(shape, wanted()) ? strips_of(plan_few_halves(shape))
-                                                                        : tiles_by({.rounds = rounds_of(shape)});
-  return {{linear + "bf16x6", refuses_few_rows(shape, weight, wanted()), few.time, few_rows_apart(shape),
-           strips_of(few), tail},
+  const std::string of_halves = takes_strips_of_halves(shape, wanted())
+                                    ? strips_of(plan_few_halves(shape))
+                                    : tiles_by(plan_tiles_of_halves(shape, wanted()));
+  return {{linear + "bf16x6", refuses_few_rows(shape, weight, wanted()), few.time, float32_apart(shape), strips_of(few),
+           tail},
           {linear + "fp16x3", refuses_halves(shape, wanted()), halves.whole, halves.apart, of_halves, tail}};
 }
 

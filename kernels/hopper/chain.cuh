@@ -164,26 +164,26 @@ const char* launch_halves(const Linear& linear, const Tail& tail, cudaStream_t s
   place_halves(halves, &Halves::weight,
                halves.weight.is_made ? const_cast<void*>(linear.kept) : static_cast<char*>(linear.workspace) + of_x);
   if (const char* error = make_halves(halves, stream)) return error;
-  if (takes_strips_of_halves(shape_of<Chain>(linear, tail), wanted()))
+  const Shape shape = shape_of<Chain>(linear, tail);
+  if (takes_strips_of_halves(shape, wanted()))
     return launch_few_halves<Chain, group_width>(linear, tail, halves, stream);
-  constexpr Manner manner = Manner::side_by_side;
-  if (!describe_operands<TwoHalves>(problem, matrix_of(halves, halves.x), matrix_of(halves, halves.weight), manner,
-                                    widest_tile))
-    return not_described;
-  return launch_tiles<Chain, TwoHalves, group_width, manner, widest_tile>(problem, linear, tail, stream);
+  const auto in_tiles_of = [&]<int columns>() {
+    constexpr Manner manner = Manner::side_by_side;
+    if (!describe_operands<TwoHalves>(problem, matrix_of(halves, halves.x), matrix_of(halves, halves.weight), manner,
+                                      columns))
+      return not_described;
+    return launch_tiles<Chain, TwoHalves, group_width, manner, columns>(problem, linear, tail, stream);
+  };
+  const bool narrow = plan_tiles_of_halves(shape, wanted()).columns == 128;
+  return narrow ? in_tiles_of.template operator()<128>() : in_tiles_of.template operator()<widest_tile>();
 }
 
 // do_it.operator()<columns>() for a tile of so many.
 template <class Do>
 const char* by_tile_width(int columns, Do do_it) {
-  switch (columns) {
-    case tile_widths[2]:
-      return do_it.template operator()<tile_widths[2]>();
-    case tile_widths[1]:
-      return do_it.template operator()<tile_widths[1]>();
-    default:
-      return do_it.template operator()<tile_widths[0]>();
-  }
+  if (columns == 128) return do_it.template operator()<128>();
+  if (columns == 192) return do_it.template operator()<192>();
+  return do_it.template operator()<widest_tile>();
 }
 
 template <class Chain, class Precision>

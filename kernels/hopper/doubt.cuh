@@ -7,8 +7,6 @@
 
 namespace tailor::hopper {
 
-constexpr int results_of_thread = widest_tile / 2;
-
 // Where a thread's results are: two rows, eight apart, and pairs of neighbours in each eight columns.
 __device__ __forceinline__ constexpr int row_of(int index) { return index / 2 % 2; }
 __device__ __forceinline__ constexpr int column_of(int index) { return index / 4 * 8 + index % 2; }
@@ -52,8 +50,9 @@ struct Doubt {
   }
 
   // Whether any of the warp's results is doubted. Those that are become NaN, which no sum of halves is.
-  __device__ __forceinline__ bool mark(Accumulator<widest_tile>& sums, const RowFacts (&of_rows)[2],
-                                       const ColumnFacts<2>& facts) const {
+  template <int results_of_thread>
+  __device__ __forceinline__ bool mark(float (&sums)[results_of_thread], const RowFacts (&of_rows)[2],
+                                       const ColumnFacts<2, 2 * results_of_thread>& facts) const {
     float least[2] = {INFINITY, INFINITY};
 #pragma unroll
     for (int i = 0; i < results_of_thread; ++i) least[row_of(i)] = fminf(least[row_of(i)], fabsf(sums[i]));
@@ -108,7 +107,8 @@ struct Doubt {
   }
 
   // Replaces what is marked. `results` are what the sums stand for by now.
-  __device__ __forceinline__ void settle(Accumulator<widest_tile>& results) const {
+  template <int results_of_thread>
+  __device__ __forceinline__ void settle(float (&results)[results_of_thread]) const {
     constexpr int words = results_of_thread / 32;
     constexpr int worth_all = 8;  // one at a time takes less for fewer
     std::uint32_t doubted[words] = {};

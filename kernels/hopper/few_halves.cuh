@@ -1,5 +1,5 @@
-// A linear of few rows and its chain's tail in one kernel, of float32, whose weight's halves are there already. To read them is what
-// takes time: a strip (strip.cuh), of which both operands are halves in shared memory.
+// A linear of few rows and its chain's tail in one kernel, of float32, whose weight's halves are there already or soon made. To read
+// them is what takes time: a strip (strip.cuh), of which both operands are halves in shared memory.
 #pragma once
 #include "halves_product.cuh"
 #include "strip.cuh"
@@ -21,12 +21,16 @@ struct alignas(1024) StepOfHalves {
   unsigned char x[2][tile_rows][row_bytes];
 };
 
+// What is known of the strip's columns, of the worst of each 32 in each respect, and of the tile's rows.
+template <int tile_rows>
 struct FactsOfStrip {
   RowFacts of[strip_columns];
+  RowFacts worst[strip_columns / 32];
+  RowFacts of_rows[tile_rows];
 };
 
 template <class Chain, int tile_rows>
-using FewHalvesMemory = StripMemory<StepOfHalves<tile_rows>, FactsOfStrip, Which<Chain>::count, tile_rows>;
+using FewHalvesMemory = StripMemory<StepOfHalves<tile_rows>, FactsOfStrip<tile_rows>, Which<Chain>::count, tile_rows>;
 
 template <class Chain, int tile_rows, int group_width>
 struct FewHalves
@@ -82,28 +86,60 @@ struct FewHalves
   // --- and finish ---
 
   __device__ __forceinline__ void learn() {
-    const int at = static_cast<int>(threadIdx.x);
-    if (at < strip_columns) memory.facts.of[at] = facts_of(problem.halves.weight, column + at);
+    if (warp < strip_columns / 32)
+      bring_facts(problem.halves.weight, column + warp * 32, 32, lane, &memory.facts.of[warp * 32],
+                  memory.facts.worst[warp]);
+    for (int at = static_cast<int>(threadIdx.x); at < tile_rows; at += Base::warps * 32)
+      memory.facts.of_rows[at] = facts_of(problem.halves.x, tile * tile_rows + at);
+  }
+
+  // Whether all results of a thread's row stand, by the least of them and the worst that is known of each 32 columns.
+  __device__ __forceinline__ bool all_sure(const Doubt& doubt, const float (&of)[Now::width], const RowFacts& of_row,
+                                           int from) const {
+    bool sure = true;
+#pragma unroll
+    for (int i = 0; i < Now::width; i += 8) {
+      float least = INFINITY;
+#pragma unroll
+      for (int j = i; j < i + 8; ++j) least = fminf(least, fabsf(of[j]));
+      sure &= doubt.is_sure(least, of_row, memory.facts.worst[(from + 4 * i) / 32]);
+    }
+    return sure;
+  }
+  // A bit for each result that does not stand.
+  __device__ __forceinline__ std::uint32_t doubted(const Doubt& doubt, const typename Now::Value& y, int row,
+                                                   int from) const {
+    std::uint32_t bits = 0;
+#pragma unroll
+    for (int at = 0; at < 2; ++at) {
+      const int of_result = this->row_of(row, at);
+#pragma unroll
+      for (int i = 0; i < Now::width; ++i) {
+        const int of_strip = this->column_of(from, i);
+        const bool is_there =
+            tile * tile_rows + of_result < problem.tail.rows && column + of_strip < problem.tail.columns;
+        if (is_there && !doubt.is_sure(fabsf(y.at[at][i]), memory.facts.of_rows[of_result], memory.facts.of[of_strip]))
+          bits |= 1u << (at * Now::width + i);
+      }
+    }
+    return bits;
   }
 
   // From sums of scaled rows to the linear's results, computed again where that is not sure.
   __device__ __forceinline__ void settle(typename Now::Value& y, int row, int from) const {
-    const Doubt doubt{problem.halves, problem.tail.rows, problem.tail.columns, row, column + from, lane};
-    std::uint32_t doubted = 0;
+    const Doubt doubt{problem.halves,         problem.tail.rows, problem.tail.columns,
+                      tile * tile_rows + row, column + from,     lane};
+    const RowFacts of_rows[] = {memory.facts.of_rows[this->row_of(row, 0)], memory.facts.of_rows[this->row_of(row, 1)]};
+    const bool sure = all_sure(doubt, y.at[0], of_rows[0], from) && all_sure(doubt, y.at[1], of_rows[1], from);
+    const std::uint32_t again = __all_sync(~0u, sure) ? 0 : doubted(doubt, y, row, from);
 #pragma unroll
-    for (int at = 0; at < 2; ++at) {
-      const RowFacts of_row = facts_of(problem.halves.x, this->row_of(row, at));
+    for (int i = 0; i < Now::width; ++i) {
+      const float of_column = memory.facts.of[this->column_of(from, i)].unscale;
 #pragma unroll
-      for (int i = 0; i < Now::width; ++i) {
-        const RowFacts& of_column = memory.facts.of[this->column_of(from, i)];
-        const bool is_there =
-            this->row_of(row, at) < problem.tail.rows && column + this->column_of(from, i) < problem.tail.columns;
-        if (is_there && !doubt.is_sure(fabsf(y.at[at][i]), of_row, of_column)) doubted |= 1u << (at * Now::width + i);
-        y.at[at][i] =
-            y.at[at][i] * of_row.unscale * of_column.unscale;  // both factors together may leave float's range
-      }
+      for (int at = 0; at < 2; ++at)
+        y.at[at][i] = y.at[at][i] * of_rows[at].unscale * of_column;  // both factors together may leave float's range
     }
-    this->compute_again(y, doubted, problem.halves.x, problem.halves.weight, row, from);
+    this->compute_again(y, again, problem.halves.x, problem.halves.weight, row, from);
   }
 };
 

@@ -169,8 +169,9 @@ struct FewRows : Strip<Chain, FewRowsProblem, FewRowsMemory<Chain, tile_rows>, t
     std::uint32_t doubted = 0;
 #pragma unroll
     for (int at = 0; at < 2; ++at) {
-      if (this->row_of(row, at) >= problem.tail.rows) continue;
-      const RowOfX facts = problem.x.facts[this->row_of(row, at)];
+      const int of_x = tile * tile_rows + this->row_of(row, at);
+      if (of_x >= problem.tail.rows) continue;
+      const RowOfX facts = problem.x.facts[of_x];
 #pragma unroll
       for (int i = 0; i < Now::width; ++i) {
         const float2 of_weight = memory.facts.all[this->column_of(from, i)];

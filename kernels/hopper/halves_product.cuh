@@ -11,14 +11,15 @@ __device__ __forceinline__ RowFacts facts_of(const SplitMatrix& matrix, std::int
   return row < matrix.rows ? matrix.facts[row] : RowFacts{1, -INFINITY, 0, whole_share, whole_share};
 }
 
-// A warp brings what is known of a tile's columns.
-__device__ __forceinline__ void bring_facts(const TileProblem& problem, int first, int lane, ColumnFacts<2>& to) {
+// A warp brings what is known of some columns, the worst of which in each respect it finds out.
+__device__ __forceinline__ void bring_facts(const SplitMatrix& weight, int first, int count, int lane, RowFacts* to,
+                                            RowFacts& to_worst) {
   float doubt = -INFINITY;
   float short_of_digits = 0;
   unsigned strong = whole_share;
   unsigned heavy = whole_share;
-  for (int i = lane; i < widest_tile; i += 32) {
-    const RowFacts facts = to.of[i] = facts_of(problem.halves.weight, first + i);
+  for (int i = lane; i < count; i += 32) {
+    const RowFacts facts = to[i] = facts_of(weight, first + i);
     doubt = fmaxf(doubt, facts.doubt);
     short_of_digits = fmaxf(short_of_digits, facts.short_of_digits);
     strong = min(strong, static_cast<unsigned>(facts.strong));
@@ -31,9 +32,15 @@ __device__ __forceinline__ void bring_facts(const TileProblem& problem, int firs
   strong = __reduce_min_sync(~0u, strong);
   heavy = __reduce_min_sync(~0u, heavy);
   if (lane == 0)
-    to.worst = {1, doubt, short_of_digits, static_cast<std::uint16_t>(strong), static_cast<std::uint16_t>(heavy)};
+    to_worst = {1, doubt, short_of_digits, static_cast<std::uint16_t>(strong), static_cast<std::uint16_t>(heavy)};
 }
-__device__ __forceinline__ void bring_facts(const TileProblem&, int, int, ColumnFacts<1>&) {}
+template <int width>
+__device__ __forceinline__ void bring_facts(const TileProblem& problem, int first, int lane,
+                                            ColumnFacts<2, width>& to) {
+  bring_facts(problem.halves.weight, first, width, lane, to.of, to.worst);
+}
+template <int width>
+__device__ __forceinline__ void bring_facts(const TileProblem&, int, int, ColumnFacts<1, width>&) {}
 
 // Both halves of a block of a step.
 struct BlockOfHalves {
@@ -63,21 +70,22 @@ __device__ __forceinline__ void add_step_of_halves(float* sums, const BlockOfHal
   for (int i = 0; i < columns / 2; ++i) sums[i] += block[i];
 }
 
-// The 128 columns of a step that fit into registers beside the sums.
-constexpr int half_columns = widest_tile / 2;
-
-// A warpgroup's rows by half of the columns of a step.
-__device__ __forceinline__ void add_half_step(Accumulator<widest_tile>& sums, const Stage<2>& from, int group,
-                                              int half) {
+// A warpgroup's rows by the columns of a step, as many at a time as fit into registers beside the sums.
+template <int width>
+__device__ __forceinline__ void add_step(Accumulator<width>& sums, const Stage<2, tile_rows, width>& from, int group) {
+  constexpr int at_a_time = 128;
   const int row = group * warpgroup_rows;
-  const int column = half * half_columns;
-  add_step_of_halves<half_columns>(&sums[column / 2], {from.x[0][row], from.x[1][row]},
-                                   {from.w[0][column], from.w[1][column]});
+#pragma unroll
+  for (int column = 0; column < width; column += at_a_time)
+    add_step_of_halves<at_a_time>(&sums[column / 2], {from.x[0][row], from.x[1][row]},
+                                  {from.w[0][column], from.w[1][column]});
 }
 
 // From sums of scaled rows to the linear's results without bias: exact, and computed again where that is not sure.
-__device__ __forceinline__ void unscale(Accumulator<widest_tile>& sums, const TileProblem& problem,
-                                        const RowFacts (&of_rows)[2], const ColumnFacts<2>& facts, int row, int column,
+template <int results_of_thread>
+__device__ __forceinline__ void unscale(float (&sums)[results_of_thread], const TileProblem& problem,
+                                        const RowFacts (&of_rows)[2],
+                                        const ColumnFacts<2, 2 * results_of_thread>& facts, int row, int column,
                                         int lane) {
   const Doubt doubt{problem.halves, problem.tail.rows, problem.tail.columns, row, column, lane};
   const bool any = doubt.mark(sums, of_rows, facts);

@@ -37,7 +37,7 @@ struct Kernel {
   static constexpr bool of_16_bits = sizeof(Element) == 2;
   static constexpr bool overlaps = Memory::overlaps;
   static_assert(overlaps || !agrees);
-  static_assert(width == widest_tile || (!gathers && pieces == 1));
+  static_assert(width == widest_tile || !gathers);
   static constexpr int turns = in_turns ? consumers : 1;  // that a tile's products take
 
   Memory& memory;
@@ -268,8 +268,7 @@ struct Kernel {
 #pragma unroll 1
       for (int i = 0; i < steps; ++i) {
         wait(barrier(memory.stage_full[ring.at]), ring.phase);
-        add_half_step(sums, memory.stage[ring.at], group, 0);
-        add_half_step(sums, memory.stage[ring.at], group, 1);
+        add_step<width>(sums, memory.stage[ring.at], group);
         if (thread < cluster_blocks) arrive_at(barrier(memory.stage_empty[ring.at]), thread);
         ring.advance();
       }

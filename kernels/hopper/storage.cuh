@@ -58,11 +58,11 @@ template <>
 struct Results<0> {};
 
 // What is known of the halves of a tile's columns.
-template <int pieces>
+template <int pieces, int width>
 struct ColumnFacts {};
-template <>
-struct ColumnFacts<2> {
-  RowFacts of[widest_tile];
+template <int width>
+struct ColumnFacts<2, width> {
+  RowFacts of[width];
   RowFacts worst;  // in each respect
 };
 
@@ -91,14 +91,14 @@ struct Storage {
   static constexpr int outgoing = Precision::pieces == 2 ? 0 : in_turns || overlaps ? 1 : 2;
   static constexpr int others =
       static_cast<int>(sizeof(Outgoing)) * outgoing * tile_warps +
-      2 * static_cast<int>(sizeof(ColumnVectors<vectors, width>) + sizeof(ColumnFacts<Precision::pieces>)) +
+      2 * static_cast<int>(sizeof(ColumnVectors<vectors, width>) + sizeof(ColumnFacts<Precision::pieces, width>)) +
       static_cast<int>(sizeof(Moments<gathers>)) + 1024;
   static constexpr int stages = (shared_limit - others) / static_cast<int>(sizeof(Step));
 
   Step stage[stages];
   Results<outgoing> results;
   ColumnVectors<vectors, width> columns[2];  // of this tile and the next
-  ColumnFacts<Precision::pieces> facts[2];
+  ColumnFacts<Precision::pieces, width> facts[2];
   std::uint64_t stage_full[stages], stage_empty[stages];
   std::uint64_t columns_full[2], columns_empty[2];
   std::uint64_t turn[consumers];

@@ -125,7 +125,7 @@ struct Strip {
     return y;
   }
 
-  // Replaces results whose bit in `doubted` is set: first row's, then the second's.
+  // Replaces a piece's results whose bit in `doubted` is set: first row's, then the second's.
   __device__ __forceinline__ void compute_again(typename Now::Value& y, std::uint32_t doubted, const FloatMatrix& x,
                                                 const FloatMatrix& weight, int row, int from) const {
     static_assert(2 * Now::width <= 32);
@@ -133,7 +133,7 @@ struct Strip {
 #pragma unroll 1
     for (int index = 0; index < 2 * Now::width; ++index) {
       const bool mine = (doubted >> index & 1) != 0;
-      const int my_row = row_of(row, index / Now::width);
+      const int my_row = tile * tile_rows + row_of(row, index / Now::width);
       const int my_column = column + column_of(from, index % Now::width);
       float again = 0;
       for (std::uint32_t who = __ballot_sync(~0u, mine); who != 0; who &= who - 1) {
@@ -150,7 +150,7 @@ struct Strip {
       }
     }
   }
-  // Where a thread's results are: of a piece's rows, and of the strip's columns.
+  // Where a thread's results are: of the tile's rows, and of the strip's columns.
   __device__ __forceinline__ int row_of(int row, int at) const { return row + 8 * at + lane / 4; }
   __device__ __forceinline__ int column_of(int from, int i) const { return from + i / 2 * 8 + lane % 4 * 2 + i % 2; }
 
@@ -165,7 +165,7 @@ struct Strip {
       const int row = piece / across * height;
       const int from = piece % across * Now::columns;
       auto y = add_up(row, from);
-      settle(y, tile * tile_rows + row, from);
+      settle(y, row, from);
 #pragma unroll
       for (int i = 0; i < Now::width; i += 2) {
         const float2 bias = memory.columns.of_pair[(from + 4 * i) / 2 + lane % 4][Which<Chain>::bias];

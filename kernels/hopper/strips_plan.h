@@ -18,10 +18,11 @@ struct StripsPlan {
 constexpr int clusters_at_once[] = {132, 66, 40, 30, 22, 19, 14, 12};
 constexpr int most_parts = static_cast<int>(std::size(clusters_at_once));
 
-// The best number of parts. `step_time(busy)`: microseconds of a step, where blocks have that share of the processors; `start(parts)`:
-// of all that is not steps.
-template <class StepTime, class Start>
-StripsPlan plan_strips(const Shape& shape, int tile_rows, std::int64_t steps, StepTime step_time, Start start) {
+// The best number of parts. `start`: microseconds before the first block; `step_time(busy)`: of a step, where blocks have that share
+// of the processors; `others(parts)`: of all else that a block does.
+template <class StepTime, class Others>
+StripsPlan plan_strips(const Shape& shape, int tile_rows, std::int64_t steps, double start, StepTime step_time,
+                       Others others) {
   StripsPlan best;
   best.tile_rows = tile_rows;
   const std::int64_t strips = ceiling(shape.columns, 128) * ceiling(shape.rows, tile_rows);
@@ -30,26 +31,27 @@ StripsPlan plan_strips(const Shape& shape, int tile_rows, std::int64_t steps, St
     const std::int64_t at_once = std::max<std::int64_t>(scaled, 1);
     const auto round = [&](std::int64_t clusters) {
       const double busy = static_cast<double>(clusters * parts) / shape.processors;
-      return static_cast<double>(ceiling(steps, parts)) * step_time(busy);
+      return static_cast<double>(ceiling(steps, parts)) * step_time(busy) + others(parts);
     };
     const std::int64_t last = strips % at_once;
     const std::int64_t full_rounds = strips / at_once;
-    const double time = start(parts) + static_cast<double>(full_rounds) * round(at_once) + (last > 0 ? round(last) : 0);
+    const double time = start + static_cast<double>(full_rounds) * round(at_once) + (last > 0 ? round(last) : 0);
     if (best.parts == 0 || time < best.time) best = {tile_rows, parts, time};
   }
   return best;
 }
 
-// Microseconds of cuBLAS, rather too little than too much, and of the tail after it. It has other kernels for few rows, and one for
-// a single row that reads the weight as fast as memory gives it.
-inline double few_rows_apart(const Shape& shape) {
+// Microseconds of float32 by cuBLAS, rather too little than too much, and of the tail after it. It multiplies on the CUDA cores, and
+// has other kernels for few rows, and one for a single row that reads the weight as fast as memory gives it.
+inline double float32_apart(const Shape& shape) {
   const double weight = static_cast<double>(shape.columns) * static_cast<double>(shape.inner);
   const auto rows = static_cast<double>(shape.rows);
   const auto inner = static_cast<double>(shape.inner);
   if (shape.rows == 1) return 5 + weight * 1.05e-6 + tail_apart(shape);
   if (shape.rows < 16) return 5 + std::max(weight * 1.6e-6, inner * 0.0058) + tail_apart(shape);
   const double of_inner = std::min(0.0055 + 0.00011 * rows, 0.02);
-  return 5 + weight * (1.5e-6 + 0.03e-6 * rows) + inner * of_inner + tail_apart(shape);
+  const double of_few_rows = 5 + weight * (1.5e-6 + 0.03e-6 * rows) + inner * of_inner;
+  return std::max(of_few_rows, weight * 0.04e-6 * rows) + tail_apart(shape);
 }
 
 }  // namespace tailor::hopper

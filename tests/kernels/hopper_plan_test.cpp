@@ -143,17 +143,24 @@ std::string halves_reason(Shape shape, Wanted wanted = Wanted::where_faster) {
 TEST(HopperPlan, BatchStatistics) {
   Shape shape{1024, 8192, 8192};
   shape.batch_statistics = true;
+  const auto gathering = [](Shape of, Wanted wanted = Wanted::where_faster) -> std::string {
+    of.processors = 132;
+    const char* why = refuses_to_gather(of, wanted);
+    return why != nullptr ? why : "";
+  };
   const char* const after = "a tail with batch statistics comes after the whole linear";
   EXPECT_STREQ(refuses_tail(shape), after);
   EXPECT_EQ(halves_reason(shape), after);
   EXPECT_STREQ(refuses_few_rows(shape, {nullptr, 8192, 8192, 8192, 4}, Wanted::where_faster), after);
   EXPECT_EQ(refuses_tail({1024, 8192, 8192}), nullptr);
-  EXPECT_EQ(reason(shape), "") << "but the linear, and what it takes to gather them";
+  EXPECT_EQ(gathering(shape), "") << "but the linear, and what it takes to gather them";
   shape.rows = 16384;
   shape.columns = shape.inner = 4096;
-  EXPECT_EQ(reason(shape), "") << "805 µs measured, 838 apart";
+  EXPECT_EQ(gathering(shape), "") << "805 µs measured, 838 apart";
+  EXPECT_EQ(gathering(shape, Wanted::never), "TAILOR_HOPPER=never");
   shape.rows = 256;
-  EXPECT_EQ(reason(shape), few);
+  EXPECT_EQ(gathering(shape), few);
+  EXPECT_EQ(gathering(shape, Wanted::gather), "");
 }
 
 TEST(HopperPlan, BlocksAgreeOnBatchStatistics) {
@@ -204,7 +211,7 @@ TEST(HopperPlan, HalvesTakeWhatTheCudaCoresAreSlowAt) {
 
 TEST(HopperPlan, HalvesLeaveSmallProblems) {
   EXPECT_EQ(halves_reason({16, 512, 512}), few);
-  EXPECT_EQ(halves_reason({64, 1024, 512}), few);
+  EXPECT_EQ(halves_reason({128, 512, 1024}), "") << "16 µs measured, 33 for the linear alone";
   EXPECT_EQ(halves_reason({1, 8192, 8192}), few);
 }
 
@@ -276,19 +283,51 @@ bool is_cut_into_strips(Shape shape, Wanted wanted = Wanted::where_faster) {
 
 // Where tiles of many rows leave most processors idle.
 TEST(HopperPlan, StripsOfHalves) {
-  Shape settled{256, 8192, 8192};
+  Shape settled{128, 8192, 8192};
   settled.weight_is_settled = true;
-  EXPECT_TRUE(is_cut_into_strips(settled));
+  EXPECT_TRUE(is_cut_into_strips(settled)) << "101 µs measured, 158 in tiles of 128 columns, 242 in those of 256";
   EXPECT_FALSE(is_cut_into_strips(settled, Wanted::always));
+  settled.rows = 256;
+  EXPECT_FALSE(is_cut_into_strips(settled)) << "152 µs measured in tiles of 128 columns, 161 in strips";
   settled.rows = 1024;
-  EXPECT_FALSE(is_cut_into_strips(settled)) << "tiles are faster";
-  settled.rows = 1025;
-  settled.inner = 256;
-  EXPECT_FALSE(is_cut_into_strips(settled)) << "nobody has measured it";
+  EXPECT_FALSE(is_cut_into_strips(settled)) << "543 µs measured in tiles, 600 in strips";
+  EXPECT_TRUE(is_cut_into_strips({2048, 128, 8192})) << "eight tiles for all processors";
+  EXPECT_FALSE(is_cut_into_strips({2049, 128, 8192})) << "nobody has measured it";
   EXPECT_TRUE(is_cut_into_strips({128, 512, 1024})) << "a weight that takes no time to split";
   EXPECT_TRUE(is_cut_into_strips({4096, 8192, 8192}, Wanted::strips));
   EXPECT_EQ(halves_reason({1, 16, 1}, Wanted::strips), "");
   EXPECT_EQ(few_rows_reason({16, 8192, 8192}, Wanted::strips), "TAILOR_HOPPER wants halves");
+}
+
+// As those of 16 bits.
+TEST(HopperPlan, TilesOfHalvesAreCutToFillTheProcessors) {
+  const auto columns = [](Shape shape, Wanted wanted = Wanted::where_faster) {
+    shape.processors = 132;
+    shape.element_bytes = 4;
+    return plan_tiles_of_halves(shape, wanted).columns;
+  };
+  EXPECT_EQ(columns({16384, 4096, 4096}), 256);
+  EXPECT_EQ(columns({1024, 8192, 8192}), 256) << "543 µs measured, settled, and 560 by 128";
+  EXPECT_EQ(columns({856, 1536, 1536}), 128) << "43 µs measured, 69 by 256";
+  EXPECT_EQ(columns({728, 7872, 6784}), 128) << "468 µs measured, 552 by 256";
+  EXPECT_EQ(columns({3272, 2752, 4032}), 128) << "388 µs measured, 436 by 256";
+  EXPECT_EQ(columns({2536, 3200, 4480}), 256) << "372 µs measured, 382 by 128";
+  EXPECT_EQ(columns({16384, 4096, 4096}, Wanted::always_128), 128);
+  EXPECT_EQ(columns({856, 1536, 1536}, Wanted::always), 256);
+  EXPECT_EQ(columns({856, 1536, 1536}, Wanted::always_192), 256) << "there are none of 192";
+}
+
+// What is taken by one way of cutting is not left because another is faster still.
+TEST(HopperPlan, HalvesAreComparedWithOneTime) {
+  for (const Shape& shape : {Shape{1024, 1024, 256}, Shape{700, 1024, 512}, Shape{256, 2048, 256}}) {
+    EXPECT_EQ(halves_reason(shape), "") << shape.rows;
+    EXPECT_EQ(halves_reason(shape, Wanted::strips), "") << shape.rows;
+  }
+  const auto apart = [](std::int64_t rows) { return float32_apart({rows, 8192, 8192, 4, 0, 132}); };
+  EXPECT_GT(apart(256), 500) << "707 µs measured";
+  EXPECT_LT(apart(256), 900);
+  EXPECT_GT(apart(1024), 2500) << "2685 µs measured";
+  EXPECT_LT(apart(1024), 3000);
 }
 
 TEST(HopperPlan, StripsOfHalvesAreCutToFillTheProcessors) {
@@ -297,12 +336,17 @@ TEST(HopperPlan, StripsOfHalvesAreCutToFillTheProcessors) {
     shape.weight_is_settled = true;
     return plan_few_halves(shape);
   };
-  EXPECT_EQ(plan(64, 8192, 8192).parts, 2);
   EXPECT_EQ(plan(64, 1024, 8192).parts, 8);
   EXPECT_EQ(plan(64, 16384, 4096).parts, 1);
   for (const auto& [rows, tile] : {std::pair{1, 32}, {32, 32}, {33, 64}, {64, 64}, {65, 128}, {256, 256}})
     EXPECT_EQ(plan(rows, 8192, 8192).tile_rows, tile) << rows;
   EXPECT_EQ(plan(256, 4096, 4096).tile_rows, 128) << "two tiles, so that each processor has one";
+}
+
+// A block begins anew for each of them.
+TEST(HopperPlan, StripsThatFollowOneAnother) {
+  EXPECT_LE(plan_few_halves({368, 6336, 4928, 4, 0, 132}).parts, 3) << "of six 319 µs measured, said to be 230";
+  EXPECT_FALSE(is_cut_into_strips({1824, 2496, 1280})) << "138 µs measured, 92 in tiles";
 }
 
 // Each processor has a strip, or a part of one; a part has a step at least.

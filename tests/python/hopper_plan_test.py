@@ -30,6 +30,11 @@ class HopperPlanTest(unittest.TestCase):
     def test_what_none_takes_goes_the_other_way(self):
         found = self.verdicts(1024, 4096, 4096, "--group-width", 128)
         self.assertEqual(found, {"hopper": "its groups are not 16, 32 or 64 columns wide", "cuda": "torch's linear, and a kernel for the tail"})
+        found = self.verdicts(1024, 8192, 8192, "--group-width", 128, "--dtype", "float32")
+        self.assertEqual(found["linear/fp16x3"], "takes it")
+        for words in ((4096, 4096, 4100), (4096, 4100, 4096)):  # results, operands
+            self.assertEqual(self.verdicts(*words)["hopper"], "the rows of a matrix are not aligned to 16 bytes")
+        self.assertEqual(self.verdicts(4096, 4096, 4100, "--dtype", "tf32")["hopper"], "takes it")
 
     def test_tiles(self):
         """The widths that there are, each once, and the one that is taken is said to take the least time."""

@@ -2,6 +2,7 @@
 float64 is the referee, eager's own error the measure, and where numbers are small integers, bits are."""
 import itertools
 import os
+import re
 import unittest
 
 os.environ.setdefault("TAILOR_HOPPER", "always")  # also where it is slower
@@ -205,6 +206,20 @@ class HopperTest(OnHopper):
         for op in CHAINS:
             self.same_on_streams(op, sized(op, 1000, 1024, 512))
 
+    def test_tiles_are_as_wide_as_is_wanted(self):
+        """As the kernels say that ran; halves have tiles of 256 or 128 columns."""
+        wanted = {"always": 256, "always_192": 192, "always_128": 128}[os.environ["TAILOR_HOPPER"]]
+        op = next(o for o in CHAINS if o.stem == "linear_sigmoid_mul_add")
+        for dtype, tf32, width in ((torch.bfloat16, True, wanted), (torch.float16, True, wanted), (torch.float32, True, wanted),
+                                   (torch.float32, False, 256 if wanted == 192 else wanted)):
+            torch.backends.cuda.matmul.allow_tf32 = tf32
+            arguments = sized(op, 300, 512, 512, dtype=dtype)
+            try:
+                found = [re.search(r"chain_kernel<.*, (\d+)>", name) for name in kernels_of(lambda: op(arguments))]
+            finally:
+                torch.backends.cuda.matmul.allow_tf32 = True
+            self.assertEqual([int(match[1]) for match in found if match], [width], f"{dtype}, TF32 {tf32}")
+
     def test_what_it_leaves_to_the_others(self):
         op = next(o for o in CHAINS if o.stem == "linear_swish_add_group_norm")
         good = sized(op, 64, 256, 64)
@@ -221,6 +236,15 @@ class HopperTest(OnHopper):
                 self.assert_calls(op.stem, lambda: op(sized(op, 64, 256, 64, dtype=torch.float32)), "float32 without TF32", "fp16x3")
             finally:
                 torch.backends.cuda.matmul.allow_tf32 = True
+
+
+def kernels_of(call):
+    """The names of the kernels that a call runs. The first use of the profiler may miss some."""
+    for _ in range(2):
+        with torch.no_grad(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+            call()
+            torch.cuda.synchronize()
+    return [event.name for event in seen.events()]
 
 
 def on_the_grid(tensor):

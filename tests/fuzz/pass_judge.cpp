@@ -152,9 +152,10 @@ class Judge {
 
   // torch's executor learns from its first call who wants a gradient; where that call raises, it takes it that nobody does
   // of what was not reached. It must then be so that the values are right, that the gradients are too as soon as torch makes
-  // no use of what it has learned, and that they are where it learns from calls that do not raise.
+  // no use of what it has learned, and that they are where it learns from calls that do not raise. What is forked the executor
+  // runs behind any door.
   bool is_of_an_unfinished_profile(Door door, const Terms& terms) {
-    if (door != Door::fuse || compiled_.forks()) return false;  // the pass's door has agreed exactly
+    if (door != Door::fuse && !compiled_.forks()) return false;
     const Without raising = calls_that_raise();
     if (raising == without_) return false;
     Terms values = terms;
@@ -205,7 +206,7 @@ class Judge {
 
   // Whether a plain model comes to something else as soon as its last digits change: then nobody's are right.
   bool rounding_decides(const Terms& terms) {
-    if (model_.type != Type::float64) return false;
+    if (model_.type != Type::float64 && model_.type != Type::float32) return false;
     const bool before = automatic(false);
     Side shaken = plain();
     shaken.shake();

@@ -57,7 +57,7 @@ Graphs through_pass(const Graphs& plain, std::vector<Site>& sites) {
 
 // Whoever makes a report, before or after, names the same sites, and all that were fused before. Of a file they may be those of
 // other methods, on the same lines: torch drops the call of a layer whose result nobody reads, which is then a method that nobody
-// calls, and such a write, so that what one method has is no longer what another has.
+// calls, and writes that nobody sees, so that what one method has is no longer what another has.
 void check_same(const Report& before, const Report& after, const char* when, bool of_file = false) {
   const auto sites = [](const Report& report, bool fused) {
     std::multiset<std::string> all;

@@ -148,9 +148,8 @@ void Side::shake() {
   at::manual_seed(8);
   for (const Slot& slot : tensors_) {
     const at::Tensor tensor = slot.object->getSlot(slot.index).toTensor().detach();
-    const auto type = tensor.scalar_type();
-    if ((type == at::kDouble || type == at::kFloat) && tensor.is_non_overlapping_and_dense())
-      tensor.mul_(at::rand_like(tensor).sub_(0.5).mul_(type == at::kDouble ? 0x1p-49 : 0x1p-22).add_(1.0));
+    if (tensor.scalar_type() == scalar_type(type_) && tensor.is_non_overlapping_and_dense())
+      tensor.mul_(at::rand_like(tensor).sub_(0.5).mul_(type_ == Type::float64 ? 0x1p-49 : 0x1p-22).add_(1.0));
   }
 }
 

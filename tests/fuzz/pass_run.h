@@ -30,7 +30,7 @@ class Side {
 
   Outcome call(const Model& model, const Call& call);
 
-  // Changes its parameters and buffers in their last digits.
+  // Changes its parameters and buffers, of the model's type, in their last digits.
   void shake();
 
   struct State {

@@ -145,7 +145,10 @@ std::vector<Answer> answers(const Question& question) {
   const bool with_tail =
       refuses_tail(shape) == nullptr && (shape.group_width == 0 || takes_groups_of(shape.group_width));
   const std::string linear = with_tail ? "" : "linear/";
-  if (!with_tail) shape.batch_statistics = false, shape.group_width = 0;
+  if (!with_tail) {
+    shape.batch_statistics = false;
+    shape.group_width = 0;
+  }
   const StripsPlan few = plan_few_rows(shape);
   const Estimate halves = time_of_halves(shape, wanted());
   const std::string of_halves = takes_strips_of_halves(shape, wanted())

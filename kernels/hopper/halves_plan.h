@@ -11,7 +11,7 @@ inline double split_of(const Shape& shape) {
   return 8.0 * static_cast<double>(rows * shape.inner) / 3.6e6;
 }
 
-// Of three products of halves in tiles of 256 or 128 columns, and to make them; fitted to what an H200 took for 69 problems. Where
+// Of three products of halves in tiles of 256 or 128 columns, and to make them; fitted to what an H200 took for 62 problems. Where
 // processors are idle, the others are faster.
 inline TilePlan tiles_of_halves(const Shape& shape, int columns) {
   TilePlan plan{.columns = columns, .rounds = rounds_of(shape, columns)};
@@ -31,7 +31,7 @@ inline TilePlan plan_tiles_of_halves(const Shape& shape, Wanted wanted) {
   return narrow.time < wide.time ? narrow : wide;
 }
 
-// Microseconds, fitted to what an H200 took for 44 problems of up to 1824 rows, whose weights were settled or not. A step is 64 numbers
+// Microseconds, fitted to what an H200 took for 39 problems of up to 1824 rows, whose weights were settled or not. A step is 64 numbers
 // of K. A block by itself waits for its matrix instructions, or for what a processor can read; all blocks together wait for memory.
 inline double step_of_few_halves(int tile_rows, double busy) {
   const double alone = std::max(0.31 + 0.0047 * tile_rows, 0.0078 * tile_rows);

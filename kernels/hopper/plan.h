@@ -1,6 +1,7 @@
 // What is known of a problem, what is wanted, and what no kernel of this folder takes. Which of them gets it is said in the other
 // plans, and nowhere else.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -95,6 +96,19 @@ inline double tail_apart(const Shape& shape) {
   const double bytes = static_cast<double>(shape.rows * shape.columns * shape.element_bytes);
   if (shape.batch_statistics) return bytes / 2.7e6 + 4;
   return shape.group_width != 0 ? bytes / 1.56e6 + 4 : bytes / 1.96e6 + 2;
+}
+
+// Microseconds of float32 by cuBLAS, rather too little than too much, and of the tail after it. It multiplies on the CUDA cores, and
+// has other kernels for few rows, and one for a single row that reads the weight as fast as memory gives it.
+inline double float32_apart(const Shape& shape) {
+  const double weight = static_cast<double>(shape.columns) * static_cast<double>(shape.inner);
+  const auto rows = static_cast<double>(shape.rows);
+  const auto inner = static_cast<double>(shape.inner);
+  if (shape.rows == 1) return 5 + weight * 1.05e-6 + tail_apart(shape);
+  if (shape.rows < 16) return 5 + std::max(weight * 1.6e-6, inner * 0.0058) + tail_apart(shape);
+  const double of_inner = std::min(0.0055 + 0.00011 * rows, 0.02);
+  const double of_few_rows = 5 + weight * (1.5e-6 + 0.03e-6 * rows) + inner * of_inner;
+  return std::max(of_few_rows, weight * 0.04e-6 * rows) + tail_apart(shape);
 }
 
 // What no kernel of this folder takes, or null.

@@ -104,13 +104,14 @@ class Collection {
   // Modules of one class may have different ones behind an interface: all are looked into, and each class is taken once.
   void add(const Module& module, const std::string& path) {
     if (!seen_modules_.insert(module._ivalue().get()).second) return;
+    const bool is_first = seen_types_.insert(module.type().get()).second;
     for (const auto& child : module.named_children()) {
       add(child.value, path.empty() ? child.name : path + "." + child.name);
       if (!module.type()->getAttribute(child.name)->cast<c10::InterfaceType>()) continue;
       const auto methods = functions_of(child.value);
       through_interfaces.insert(methods.begin(), methods.end());
     }
-    if (!seen_types_.insert(module.type().get()).second) return;
+    if (!is_first) return;
     for (Function* function : functions_of(module))
       if (auto* graph_function = torch::jit::tryToGraphFunction(*function)) members.push_back({path, graph_function});
   }

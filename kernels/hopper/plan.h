@@ -98,8 +98,8 @@ inline double tail_apart(const Shape& shape) {
   return shape.group_width != 0 ? bytes / 1.56e6 + 4 : bytes / 1.96e6 + 2;
 }
 
-// Microseconds of float32 by cuBLAS, rather too little than too much, and of the tail after it. It multiplies on the CUDA cores, and
-// has other kernels for few rows, and one for a single row that reads the weight as fast as memory gives it.
+// Microseconds of float32 by cuBLAS, and of the tail after it. It multiplies on the CUDA cores, and has other kernels for few
+// rows, and one for a single row that reads the weight as fast as memory gives it.
 inline double float32_apart(const Shape& shape) {
   const double weight = static_cast<double>(shape.columns) * static_cast<double>(shape.inner);
   const auto rows = static_cast<double>(shape.rows);

@@ -14,6 +14,16 @@
 namespace tailor::fuzz {
 namespace {
 
+// torch's executor makes no use of what it has learned from earlier calls.
+class WithoutProfile {
+ public:
+  WithoutProfile() { torch::jit::getProfilingMode() = false; }
+  ~WithoutProfile() { torch::jit::getProfilingMode() = before_; }
+
+ private:
+  const bool before_ = torch::jit::getProfilingMode();
+};
+
 class Judge {
  public:
   Judge(const Model& model, const Without& without, Tally& tally)
@@ -134,8 +144,8 @@ class Judge {
       Side side(again.instance(), nullptr, model_.type);
       differs = differs_from_plain(side, terms, without_);
     }
-    differs =
-        differs || is_of_an_unfinished_profile(door, terms) || is_of_gathering(door, terms) || is_dropped(door, terms);
+    differs = differs || is_of_an_unfinished_profile(door, terms, before) || is_of_gathering(door, terms) ||
+              is_dropped(door, terms);
     automatic(before);
     if (differs) ++tally_.numbers["differences of torch's own executor"];
     return differs;
@@ -153,24 +163,25 @@ class Judge {
   // torch's executor learns from its first call who wants a gradient; where that call raises, it takes it that nobody does
   // of what was not reached. It must then be so that the values are right, that the gradients are too as soon as torch makes
   // no use of what it has learned, and that they are where it learns from calls that do not raise. What is forked the executor
-  // runs behind any door.
-  bool is_of_an_unfinished_profile(Door door, const Terms& terms) {
+  // runs behind any door. `by_itself`: whether Tailor fuses what it is not asked to, which two of the doors are about.
+  bool is_of_an_unfinished_profile(Door door, const Terms& terms, bool by_itself) {
     if (door != Door::fuse && !compiled_.forks()) return false;
     const Without raising = calls_that_raise();
     if (raising == without_) return false;
     Terms values = terms;
     values.values_only = true;
     const auto differs = [&](const Terms& these, const Without& calls) {
+      const bool before = automatic(by_itself);
       const Compiled again(model_, without_);
       Graphs graphs;
       Side side = through(door, again, model_, graphs);
-      return differs_from_plain(side, these, calls);
+      const bool does = differs_from_plain(side, these, calls);
+      automatic(before);
+      return does;
     };
     if (differs(values, without_) || differs(terms, raising)) return false;
-    torch::jit::getProfilingMode() = false;
-    const bool without_profile = differs(terms, without_);
-    torch::jit::getProfilingMode() = true;
-    return !without_profile;
+    const WithoutProfile none;
+    return !differs(terms, without_);
   }
 
   // What torch's executor does of what it gathers to differentiate, and does no more once it gathers nothing. A result that
@@ -204,9 +215,10 @@ class Judge {
     return differs_from_plain(executed, terms, without_);
   }
 
-  // Whether a plain model comes to something else as soon as its last digits change: then nobody's are right.
+  // Whether a plain model comes to something else as soon as its last digits change: then nobody's are right. In float32 it must
+  // then be right in float64.
   bool rounding_decides(const Terms& terms) {
-    if (model_.type != Type::float64 && model_.type != Type::float32) return false;
+    if (model_.type != Type::float64 && (model_.type != Type::float32 || !is_right_in_float64())) return false;
     const bool before = automatic(false);
     Side shaken = plain();
     shaken.shake();
@@ -214,6 +226,13 @@ class Judge {
     automatic(before);
     if (decides) ++tally_.numbers["draws in which rounding decides"];
     return decides;
+  }
+
+  bool is_right_in_float64() const {
+    Model twin = model_;
+    twin.type = Type::float64;
+    Tally ignored;
+    return Judge(twin, without_, ignored).run().kind == Kind::none;
   }
 
   // With what is left out anyway.

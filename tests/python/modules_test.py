@@ -46,6 +46,18 @@ class TwoOfOneClass(torch.nn.Module):
         return self.one(x) + self.other(x)
 
 
+class HoldsItself(torch.nn.Module):
+    part: Block
+
+    def __init__(self, part):
+        super().__init__()
+        self.gemm, self.part = torch.nn.Linear(K, K), part
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.gemm(x)
+        return self.part.forward(torch.sigmoid(y) * 0.5 + y)
+
+
 class LendsItsWeight(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -187,6 +199,13 @@ class ModulesTest(Following):
             model = torch.jit.script(TwoOfOneClass(build(SIX[0].body), build(SIX[1].body)))
         self.assertEqual(model.one._c._type(), model.other._c._type())
         self.assert_sites(model, [("one.part.forward", SIX[0].rule), ("other.part.forward", SIX[1].rule)], "two of one class")
+
+    def test_a_class_that_holds_itself(self):
+        """Behind an interface: the outer one is reported, under its own name."""
+        with auto(False):
+            model = torch.jit.script(HoldsItself(HoldsItself(build(SIX[0].body))))
+        self.assertEqual(model._c._type(), model.part._c._type())
+        self.assert_sites(model, [("forward", "linear_sigmoid_mul_add"), ("part.part.forward", SIX[0].rule)], "itself")
 
     def test_a_linear_behind_an_interface(self):
         """With nothing after it; one that only lends its weight is no site."""

@@ -3,8 +3,7 @@
 //   check      stands where a part of the chain stood: raises what that part raises, and gives the shape of its result
 //              to those who read only that
 //   unwritten  a value as it is before others are written to
-//   uniform    whether spellings that differ only in promotion and broadcasting (addmm, x.mul_(s)) agree here
-//   laid_out   the op's result with the strides that its author's order of operands gives it
+//   uniform    whether spellings that differ only in promotion, broadcasting (addmm, x.mul_(s)) or the order of operands agree here
 //
 // They are composite for the reason given in register.h, and their schemas are a promise to saved files too.
 #include <ATen/ATen.h>
@@ -19,7 +18,6 @@
 #include <tuple>
 #include <vector>
 
-#include "layout.h"
 #include "reference.h"
 #include "second_copy.h"
 #include "spelling.h"
@@ -92,8 +90,27 @@ std::optional<at::DimVector> shape_without_work(const at::Tensor& input, const a
   return shape;
 }
 
+// To the last stride: is_contiguous() does not look at those of dimensions of size 1, which an operation hands on too.
+bool has_strides_of_its_own(const at::Tensor& t) {
+  std::int64_t contiguous = 1;
+  for (std::int64_t i = t.dim() - 1; i >= 0; --i) {
+    if (t.stride(i) != contiguous) return true;
+    contiguous *= std::max<std::int64_t>(t.size(i), 1);
+  }
+  return false;
+}
+
+// Whether an operand may give a result its strides: torch gives them to a sum or a product from the left operand, where that is as large.
+bool may_lie_across(const OptionalTensors& operands) {
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const std::optional<at::Tensor> operand = operands.get(i);
+    if (operand && operand->dim() > 1 && has_strides_of_its_own(*operand)) return true;
+  }
+  return false;
+}
+
 bool uniform(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-             OptionalTensors operands) {
+             const OptionalTensors& operands) {
   if (!linear_fits(input, weight, bias) || input.dim() != 2) return false;
   if (at::autocast::is_autocast_enabled(input.device().type())) return false;
   at::DimVector shape{input.size(0), weight.size(0)};
@@ -105,7 +122,7 @@ bool uniform(const at::Tensor& input, const at::Tensor& weight, const std::optio
     if (operand->dim() == 0 && !at::isComplexType(operand->scalar_type())) continue;  // promotes nothing here
     if (!types_agree(input, *operand) || !broadcast(shape, operand->sizes())) return false;
   }
-  return shape == result;
+  return shape == result && !may_lie_across(operands);
 }
 
 // Steps 1 to `last` as their author spelled them, but for norms, which change no shape. `operands`: their vectors and scalars, None
@@ -207,49 +224,13 @@ bool wants_gradient(const at::Tensor& input, const at::Tensor& weight, const std
 }
 
 // `inference_only`: with gradients the spelling overwrites what its own backward needs, which eager finds out there.
+// `order_only`: nothing but the order of operands differs. It shows in strides, in what sizes that do not fit are called, and
+// where an operation takes something on one side only.
 bool uniform_op(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                OptionalTensors operands, bool inference_only) {
+                OptionalTensors operands, bool inference_only, bool order_only) {
   if (inference_only && wants_gradient(input, weight, bias, operands)) return false;
+  if (order_only) return shape_without_work(input, weight, bias, operands) && !may_lie_across(operands);
   return uniform(input, weight, bias, operands);
-}
-
-// To the last stride: is_contiguous() does not look at those of dimensions of size 1, which an operation hands on too.
-bool has_strides_of_its_own(const at::Tensor& t) {
-  std::int64_t contiguous = 1;
-  for (std::int64_t i = t.dim() - 1; i >= 0; --i) {
-    if (t.stride(i) != contiguous) return true;
-    contiguous *= std::max<std::int64_t>(t.size(i), 1);
-  }
-  return false;
-}
-
-// torch gives a sum or a product the strides of its left operand, where that is as large. The fused op has the formula's order.
-at::Tensor laid_out(const at::Tensor& result, const at::Tensor& input, const at::Tensor& weight,
-                    const OptionalTensors& operands, c10::string_view chain_name, c10::string_view spelling) {
-  bool shows = false;
-  for (std::size_t i = 0; i < operands.size(); ++i) {
-    const std::optional<at::Tensor> operand = operands.get(i);
-    if (!operand) continue;
-    if (is_special(*operand)) return result;
-    shows = shows || (operand->dim() > 1 && has_strides_of_its_own(*operand));
-  }
-  const Chain* chain = find_chain(chain_name);
-  if (!shows || chain == nullptr || is_special(result) || is_special(input) || is_special(weight)) return result;
-
-  at::Tensor wanted;
-  try {
-    std::vector<std::int64_t> sizes = input.sizes().vec();  // whatever his linear, what it gave is contiguous
-    sizes.at(sizes.size() - 1) = weight.size(0);
-    const auto device = result.device().type();
-    const bool casts = (result.is_cpu() || result.is_cuda()) && at::autocast::is_autocast_enabled(device);
-    const at::Tensor y =
-        at::detail::empty_meta(sizes, casts ? at::autocast::get_autocast_dtype(device) : input.scalar_type());
-    wanted = layout_of(*chain, Spelling(spelling), y, operands, result.is_cpu());
-  } catch (const std::exception&) {
-    return result;  // which a file may say that is none of ours
-  }
-  if (wanted.sizes() != result.sizes() || wanted.strides() == result.strides()) return result;
-  return at::empty_strided(wanted.sizes(), wanted.strides(), result.options()).copy_(result);
 }
 
 template <class Function>
@@ -273,15 +254,10 @@ TORCH_LIBRARY_FRAGMENT(tailor, library) {
   define_guard(library, "unwritten(Tensor(a) value, Tensor[] written) -> Tensor(a)", "unwritten", unwritten);
   define_guard(library, "unwritten.optional(Tensor(a)? value, Tensor[] written) -> Tensor(a)?", "unwritten.optional",
                unwritten_optional);
-  define_guard(
-      library,
-      "uniform(Tensor input, Tensor weight, Tensor? bias, Tensor?[] operands, bool inference_only=False) -> bool",
-      "uniform", uniform_op);
-  define_guard(
-      library,
-      "laid_out(Tensor(a) result, Tensor input, Tensor weight, Tensor?[] operands, str chain, str spelling) -> "
-      "Tensor(a)",
-      "laid_out", laid_out);
+  define_guard(library,
+               "uniform(Tensor input, Tensor weight, Tensor? bias, Tensor?[] operands, bool inference_only=False, "
+               "bool order_only=False) -> bool",
+               "uniform", uniform_op);
 }
 
 }  // namespace tailor

@@ -32,7 +32,8 @@ at::Tensor linear(const IValue* argument, const Spelling& spelling) {
   if (spelling.linear() == "addmm" && bias) return at::addmm(*bias, input, matrix);  // a file may say it without
   const at::Tensor product = spelling.linear().starts_with("mm") ? at::mm(input, matrix) : at::matmul(input, matrix);
   if (!bias) return product;
-  return spelling.linear().ends_with('_') ? product.add_(*bias) : at::add(product, *bias);
+  if (spelling.linear().ends_with('_')) return product.add_(*bias);
+  return spelling.is_reversed(0) ? at::add(*bias, product) : at::add(product, *bias);
 }
 
 at::Tensor swish(const at::Tensor& v) {

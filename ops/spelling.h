@@ -5,6 +5,7 @@
 //   matmul_:mT          (x @ w.mT).add_(b)
 //   linear silu:3       step 3, a swish, is silu(v), where the formula's own is v * sigmoid(v)
 //   linear reversed:2   the operands of step 2 in the other order
+//   mm:t reversed:0     torch.add(b, torch.mm(x, w.t()))
 //
 // The linear is "linear", "addmm", "matmul" or "mm", the last two with "_" where the bias is added in place. Empty means
 // the formula's own. A library that does not know a word takes it for the formula's own, too.

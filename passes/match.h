@@ -59,10 +59,12 @@ struct Match {
   std::string spelling;         // see ops/spelling.h; empty where it is the formula's
   bool inference_only = false;  // eager has no gradients for that spelling
 
-  bool needs_uniform() const { return !Spelling(spelling).promotes_as_formula(); }
+  bool promotes_as_formula() const { return Spelling(spelling).promotes_as_formula(); }
 
-  // Whether the strides of the result may tell that an operand stood left of the value.
+  // Whether anything may tell that an operand stood left of the value: the result's strides, a message about sizes.
   bool order_shows() const;
+
+  bool needs_uniform() const { return !promotes_as_formula() || order_shows(); }
 
   Node* last() const { return parts.back().node; }
 };

@@ -161,38 +161,27 @@ class Rewriter {
     }
   }
 
-  Value* put_op_alone() {
-    Value* result = insert_op(graph_, match_, arguments_)->output();
-    if (!match_.order_shows()) return result;
-    auto& linear = arguments_[0];
-    Value* operands = operand_list(match_.chain->last());
-    Value* chain = graph_.insertConstant(std::string(match_.chain->name));
-    Value* how = graph_.insertConstant(match_.spelling);
-    static const Symbol laid_out = Symbol::fromQualString("tailor::laid_out");
-    Node* node = insert(graph_, laid_out, {result, linear[0], linear[1], operands, chain, how}, 1, match_.last());
-    return node->output()->setType(c10::TensorType::get());
-  }
-
   Value* none() { return graph_.insertConstant(c10::IValue()); }
 
   Value* put_op() {
     const WithInsertPoint here(match_.last());
-    if (!match_.needs_uniform()) return put_op_alone();
+    if (!match_.needs_uniform()) return insert_op(graph_, match_, arguments_)->output();
 
     auto& linear = arguments_[0];
     Value* bias = linear[2] ? linear[2] : none();
     static const Symbol uniform = Symbol::fromQualString("tailor::uniform");
     Value* operands = operand_list(match_.chain->last(), match_.inference_only);
     Value* inference_only = graph_.insertConstant(match_.inference_only);
-    Node* condition =
-        insert(graph_, uniform, {linear[0], linear[1], bias, operands, inference_only}, 1, match_.linear.nodes[0]);
+    Value* order_only = graph_.insertConstant(match_.promotes_as_formula());
+    Node* condition = insert(graph_, uniform, {linear[0], linear[1], bias, operands, inference_only, order_only}, 1,
+                             match_.linear.nodes[0]);
     condition->output()->setType(c10::BoolType::get());
     Node* choice = insert(graph_, c10::prim::If, {condition->output()}, 1, match_.last());
     Block* fused = choice->addBlock();
     Block* as_written = choice->addBlock();
     {
       const WithInsertPoint inside(fused);
-      fused->registerOutput(put_op_alone());
+      fused->registerOutput(insert_op(graph_, match_, arguments_)->output());
     }
     std::unordered_map<Value*, Value*> clones;
     for (std::size_t step = 0; step < arguments_.size(); ++step)
@@ -253,20 +242,20 @@ void rewrite(Graph& graph, const std::vector<Proven>& all) {
 
 void destroy_if_unused(Node* node) {
   if (node->hasUses()) return;
-  const auto inputs = node->inputs().vec();
+  std::unordered_set<Node*> producers;  // each once: torch makes one of equal constants
+  for (Value* input : node->inputs())
+    if (const auto kind = input->node()->kind(); kind == c10::prim::ListConstruct || kind == c10::prim::Constant)
+      producers.insert(input->node());
   node->destroy();
-  for (Value* input : inputs) {
-    const auto kind = input->node()->kind();
-    if (kind == c10::prim::ListConstruct || kind == c10::prim::Constant) destroy_if_unused(input->node());
-  }
+  for (Node* producer : producers) destroy_if_unused(producer);
 }
 
-bool drop_guards(Block* block, const char* name) {
+bool drop_unwritten(Block* block) {
   bool dropped = false;
   for (auto it = block->nodes().begin(); it != block->nodes().end();) {
     Node* node = *it++;
-    for (Block* inner : node->blocks()) dropped = drop_guards(inner, name) || dropped;
-    if (!is_tailor(node, name)) continue;
+    for (Block* inner : node->blocks()) dropped = drop_unwritten(inner) || dropped;
+    if (!is_tailor(node, "unwritten")) continue;
     node->output()->replaceAllUsesWith(node->input(0));
     destroy_if_unused(node);
     dropped = true;
@@ -283,7 +272,7 @@ bool settle_after_freezing(Graph& graph) {
       anyone_writes = anyone_writes || may_write(node);
     }
   });
-  return (!anyone_writes && drop_guards(graph.block(), "unwritten")) || changed;
+  return (!anyone_writes && drop_unwritten(graph.block())) || changed;
 }
 
 Specimen take_specimen(const Match& match) {

@@ -23,9 +23,8 @@ void rewrite(Graph& graph, const std::vector<Proven>& all);
 // so from now on, so that they can be folded too, and where no one writes nothing need be held against it.
 bool settle_after_freezing(Graph& graph);  // whether it changed anything
 
-// Lets go of the guards of this name, which hand on their first argument: tailor::unwritten, tailor::laid_out.
-bool drop_guards(Block* block, const char* name);  // whether there was any
-void destroy_if_unused(Node* node);                // with the lists and constants made for it
+bool drop_unwritten(Block* block);   // whether there was any
+void destroy_if_unused(Node* node);  // with the lists and constants made for it
 
 // The site taken out, before it is rewritten.
 Specimen take_specimen(const Match& match);

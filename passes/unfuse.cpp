@@ -147,13 +147,10 @@ std::string text_of(const Value* value) {
   return constant && constant->isString() ? constant->toStringRef() : "";
 }
 
-// How the author wrote the chain, which each of its guards knows; the formula's own way where there is none, or a file says
+// How the author wrote the chain, which each of its checks knows; the formula's own way where there is none, or a file says
 // so in no way of ours.
-std::string spelling_of(const Node* op, const std::vector<Node*>& checks) {
-  if (!checks.empty()) return text_of(checks.back()->input(6));
-  for (const auto& use : op->output()->uses())
-    if (use.offset == 0 && is_tailor(use.user, "laid_out")) return text_of(use.user->input(5));  // else another chain's
-  return "";
+std::string spelling_of(const std::vector<Node*>& checks) {
+  return checks.empty() ? "" : text_of(checks.back()->input(6));
 }
 
 // What a check lists, which freezing makes a constant; a number, of which no shape depends, for each that is none of it.
@@ -310,7 +307,7 @@ class Unfuser {
   void undo_op(Node* op, const Chain& chain) {
     note(chain, op);
     const auto checks = checks_before(op->input(0));
-    const Text text = text_of_op(op, chain, spelling_of(op, checks));
+    const Text text = text_of_op(op, chain, spelling_of(checks));
     const auto parts = Author(graph_, text, op, unknown_).write();
     Value* result = parts.back().node->output();
     result->copyMetadata(op->output());
@@ -358,9 +355,8 @@ bool unfuse_graph(const std::shared_ptr<Graph>& graph, std::vector<Site>& sites,
   if (!has_tailor_op(graph->block())) return false;
   own_constants(graph->block());
   make_orders_constant(graph->block());
-  drop_guards(graph->block(), "unwritten");  // read again where the author read it
+  drop_unwritten(graph->block());  // read again where the author read it
   Unfuser(*graph, sites, method, unknown).run(graph->block());
-  drop_guards(graph->block(), "laid_out");
   turn_back(graph->block());
   for_each_block(graph->block(), [&](Block* block) {
     for (Node* node : block->nodes())

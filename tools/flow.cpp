@@ -47,11 +47,10 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 18> infix{{
 }};
 
 // What gives back its first operand: casts that only say something about a type, and the pass's guard that an operand
-// shares no memory with what is written before the fused op reads it, one for each operand, and that of its result's strides.
+// shares no memory with what is written before the fused op reads it, one for each operand.
 bool transparent(const Node* node) {
   const std::string_view kind = node->kind().toQualString();
-  if (kind == "tailor::unwritten" || kind == "tailor::laid_out") return true;
-  return kind == "prim::unchecked_cast" || kind == "prim::unchecked_unwrap_optional" ||
+  return kind == "tailor::unwritten" || kind == "prim::unchecked_cast" || kind == "prim::unchecked_unwrap_optional" ||
          kind == "aten::_unwrap_optional";
 }
 

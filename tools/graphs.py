@@ -31,12 +31,11 @@ fused, frozen by torch, and fused once more, which is the order that [the README
 In the frozen graph of `linear_batch_norm_add_div_swish`, *before*, torch has folded the batch norm into the linear, and the
 chain is gone: one more reason to fuse before freezing.
 
-Four ops of Tailor's stand beside the chains. `tailor::check` stands where a part of the chain stood: it raises what
+Three ops of Tailor's stand beside the chains. `tailor::check` stands where a part of the chain stood: it raises what
 that part would raise, and its second result has the shape of that part's result, for those who read no more than that.
 `tailor::unwritten` hands a tensor on as it is before others are written to, and copies it only where they turn out to
 share memory. `tailor::uniform`, which none of these six needs, asks whether a spelling that promotes or broadcasts in
-another way than the formula comes to the same here; nor do they need `tailor::laid_out`, which gives a result the strides
-that its author's order of operands gives it. [pass.md](pass.md) says why each is needed.
+another way than the formula, or has its operands in the other order, comes to the same here. [pass.md](pass.md) says why each is needed.
 """
 
 PAGE = """## {0}

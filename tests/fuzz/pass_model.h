@@ -94,9 +94,7 @@ struct Model {
   std::vector<ClassPtr> classes;  // of the model itself, children first
   std::vector<Chain> chains;
   std::vector<Call> calls;
-  bool product_spelled = false;  // x @ w.t() or addmm: an error may carry linear's text
-  bool commuted = false;         // an error may name two sizes in the other order
-  bool silent_writes = false;    // some are seen by no version counter, or not by that of all who share the memory
+  bool silent_writes = false;  // some are seen by no version counter, or not by that of all who share the memory
   bool assigns_operands = false;
   bool writes_lists = false;  // to their tensors
   int numbers = 0;            // the highest in use

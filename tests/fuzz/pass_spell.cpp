@@ -144,7 +144,6 @@ void Speller::linear() {
 }
 
 void Speller::product(const std::string& x, const std::string& w, const std::string& b) {
-  s_.model.product_spelled = true;
   read(w);
   const std::string turned = w + r_.text({".t()", ".t()", ".T", ".mT", ".transpose(0, 1)", ".transpose(1, 0)",
                                           ".transpose(-1, -2)", ".transpose(-2, -1)"});

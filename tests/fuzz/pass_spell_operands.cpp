@@ -127,7 +127,6 @@ void Speller::combine(const char* name, const char* sign, const std::string& oth
     return write_in_place(word + "_", sign, other);
   }
   if (commuted) {
-    if (other_is_tensor) s_.model.commuted = true;
     if (!other_is_tensor || r_.chance(0.5)) return set("(" + other + " " + sign + " " + value_ + ")");
     return set(r_.chance(0.5) ? "torch." + word + "(" + other + ", " + value_ + ")"
                               : "(" + other + ")." + word + "(" + value_ + ")");

@@ -182,11 +182,10 @@ void Speller::residual(bool twisted) {
     }
   }
   if (r_.chance(0.2)) return write_in_place("add_", "+", y);
-  if (r_.chance(0.4)) s_.model.commuted = true;
-  set(r_.of<std::string>({"(" + v + " + " + y + ")", "(" + y + " + " + v + ")", "torch.add(" + v + ", " + y + ")",
-                          "torch.add(" + y + ", " + v + ")", "torch.add(" + y + ", " + v + ", alpha=1)",
-                          v + ".add(" + y + ")", y + ".add(" + v + ")"}));
-  s_.model.commuted = true;
+  const bool reversed = r_.chance(0.4);
+  const std::string &one = reversed ? y : v, &two = reversed ? v : y;
+  set(r_.of<std::string>({"(" + one + " + " + two + ")", "torch.add(" + one + ", " + two + ")",
+                          "torch.add(" + one + ", " + two + ", alpha=1)", one + ".add(" + two + ")"}));
 }
 
 void Speller::swish(bool twisted) {

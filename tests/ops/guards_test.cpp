@@ -161,7 +161,7 @@ TEST(Unwritten, Optional) {
 
 bool uniform(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& b, const Operands& operands,
              bool inference_only = false) {
-  torch::jit::Stack stack{x, w, b, list(operands), inference_only};
+  torch::jit::Stack stack{x, w, b, list(operands), inference_only, false};
   op("uniform").callBoxed(stack);
   return stack.at(0).toBool();
 }
@@ -194,61 +194,35 @@ TEST(Uniform, NotUnderAutocast) {
   at::autocast::set_autocast_enabled(at::kCPU, false);
 }
 
-at::Tensor laid_out(const at::Tensor& result, const at::Tensor& x, const at::Tensor& w, const Operands& operands,
-                    const std::string& chain, const std::string& spelling) {
-  torch::jit::Stack stack{result, x, w, list(operands), chain, spelling};
-  op("laid_out").callBoxed(stack);
-  return stack.at(0).toTensor();
+bool order_is_nothing(const at::Tensor& x, const at::Tensor& w, const Operands& operands) {
+  torch::jit::Stack stack{x, w, c10::IValue(), list(operands), false, true};
+  op("uniform").callBoxed(stack);
+  return stack.at(0).toBool();
 }
 
-constexpr const char* gn_swish_mul_swish = "linear_group_norm_swish_mul_swish";
-constexpr const char* reversed = "linear reversed:4";
+TEST(Uniform, WhereNoOrderShows) {
+  const auto x = random({7, 5}), w = random({12, 5}), deep = random({3, 7, 5});
+  EXPECT_TRUE(order_is_nothing(x, w, {random({12}), std::nullopt, random({7, 12}), random({})}));
+  EXPECT_TRUE(order_is_nothing(deep, w, {random({12}), random({2, 3, 7, 12})}));
+  EXPECT_TRUE(order_is_nothing(x, w, {random({12}, at::kFloat)}));  // promoted the same on both sides
+  EXPECT_TRUE(order_is_nothing(x, w, {random({24}).slice(0, 0, 24, 2)}));
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  EXPECT_TRUE(order_is_nothing(x.to(at::kFloat), w.to(at::kFloat), {random({12}, at::kFloat)}));
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+}
 
-TEST(LaidOut, AsTheLeftOperand) {
-  const auto x = random({7, 5}), w = random({12, 5}), result = random({7, 12}), across = random({12, 7}).t();
-  const auto laid = laid_out(result, x, w, {across}, gn_swish_mul_swish, reversed);
-  EXPECT_TRUE(at::equal(laid, result));
-  EXPECT_EQ(laid.strides(), across.mul(result).strides());
-  EXPECT_EQ(laid.strides(), (at::IntArrayRef{1, 7}));
-  // Of more dimensions than the linear's result, and with gaps.
-  const auto deep = random({12, 7, 3}).permute({2, 1, 0}), gaps = random({24, 7}).t().slice(1, 0, 24, 2);
-  for (const auto& operand : {deep, gaps}) {
-    const auto whole = at::silu(operand.mul(result));
-    EXPECT_EQ(laid_out(whole.contiguous(), x, w, {operand}, gn_swish_mul_swish, reversed).strides(), whole.strides());
+TEST(Uniform, WhereTheOrderShows) {
+  const auto x = random({7, 5}), w = random({12, 5});
+  for (const auto& across : {random({12, 7}).t(), random({12, 7, 3}).permute({2, 1, 0}),
+                             random({1, 12}).expand({7, 12}), random({2, 1, 12}).as_strided({2, 1, 12}, {12, 1, 1})}) {
+    EXPECT_FALSE(order_is_nothing(x, w, {random({12}), across}));
+    EXPECT_FALSE(uniform(x, w, std::nullopt, {across}));
   }
-  // A stride that says nothing, since the size is 1, is handed on all the same.
-  const auto odd = random({2, 1, 12}).as_strided({2, 1, 12}, {12, 1, 1}), row = random({1, 12});
-  const auto sum = odd.mul(row.sigmoid()).add(row);
-  EXPECT_EQ(sum.stride(1), 1);
-  const auto found = laid_out(sum.clone(at::MemoryFormat::Contiguous), random({1, 5}), w, {odd},
-                              "linear_sigmoid_mul_add", "linear reversed:3");
-  EXPECT_EQ(found.strides(), sum.strides());
-}
-
-TEST(LaidOut, HandsOnWhatLiesRight) {
-  const auto x = random({7, 5}), w = random({12, 5}), result = random({7, 12}), across = random({12, 7}).t();
-  const auto is_handed_on = [&](const Operands& operands, const std::string& chain, const std::string& spelling) {
-    return laid_out(result, x, w, operands, chain, spelling).is_same(result);
-  };
-  EXPECT_TRUE(is_handed_on({random({12})}, gn_swish_mul_swish, reversed));
-  EXPECT_TRUE(is_handed_on({random({7, 12})}, gn_swish_mul_swish, reversed));
-  EXPECT_TRUE(is_handed_on({random({24}).slice(0, 0, 24, 2)}, gn_swish_mul_swish, reversed));
-  EXPECT_TRUE(is_handed_on({std::nullopt}, "linear_sigmoid_mul_add", "linear reversed:3"));
-  EXPECT_TRUE(is_handed_on({across}, gn_swish_mul_swish, "linear"));
-  // What only a forged file says.
-  EXPECT_TRUE(is_handed_on({across}, "no such chain", reversed));
-  EXPECT_TRUE(is_handed_on({}, gn_swish_mul_swish, reversed) &&
-              is_handed_on({random({5, 3}).t()}, gn_swish_mul_swish, reversed));
-}
-
-TEST(LaidOut, PassesGradientsOn) {
-  const auto x = random({7, 5}), w = random({12, 5}), across = random({12, 7}).t();
-  const auto leaf = random({7, 12}).requires_grad_();
-  const auto laid = laid_out(leaf * 1, x, w, {across}, gn_swish_mul_swish, reversed);
-  EXPECT_EQ(laid.strides(), across.strides());
-  const auto cotangent = random({7, 12});
-  laid.backward(cotangent);
-  EXPECT_TRUE(at::equal(leaf.grad(), cotangent));
+  EXPECT_FALSE(order_is_nothing(x, w, {random({12, 12}).to_sparse()}));  // left of a dense one it is refused
+  EXPECT_FALSE(order_is_nothing(x, w, {random({12})._neg_view()}));
+  EXPECT_FALSE(order_is_nothing(x, w, {random({13})}));  // in which order are the sizes named?
+  EXPECT_FALSE(order_is_nothing(x, random({12, 6}), {}));
+  EXPECT_FALSE(order_is_nothing(x.to(at::kLong), w.to(at::kLong), {}));
 }
 
 }  // namespace

@@ -36,9 +36,8 @@ const char* promised[] = {
     "(Tensor(a), Tensor)",
     "tailor::unwritten(Tensor(a) value, Tensor[] written) -> Tensor(a)",
     "tailor::unwritten.optional(Tensor(a)? value, Tensor[] written) -> Tensor(a)?",
-    "tailor::uniform(Tensor input, Tensor weight, Tensor? bias, Tensor?[] operands, bool inference_only=False) -> bool",
-    "tailor::laid_out(Tensor(a) result, Tensor input, Tensor weight, Tensor?[] operands, str chain, str spelling) -> "
-    "Tensor(a)",
+    "tailor::uniform(Tensor input, Tensor weight, Tensor? bias, Tensor?[] operands, bool inference_only=False, "
+    "bool order_only=False) -> bool",
 };
 
 TEST(Schemas, AsPromised) {

@@ -74,7 +74,7 @@ TEST(InPlaceResults, AreGivenBackAroundAnOp) {
   %v.1 : Tensor = aten::add_(%v, %one, %one)
   %operands : Tensor?[] = prim::ListConstruct(%s)
   %no : bool = prim::Constant[value=0]()
-  %uniform : bool = tailor::uniform(%v, %w, %b, %operands, %no)
+  %uniform : bool = tailor::uniform(%v, %w, %b, %operands, %no, %no)
   %r : Tensor = prim::If(%uniform)
     block0():
       %fused : Tensor = tailor::linear_sigmoid_mul_add(%v, %w, %b, %s)

@@ -59,11 +59,10 @@ Outcome run_on(Module module, const std::shared_ptr<Graph>& graph, const std::ve
 Outcome run(const std::shared_ptr<Graph>& graph, const Module& module, const std::vector<at::Tensor>& inputs);
 
 // What is not the same; empty if nothing. Values may differ by rounding, dtypes, shapes and strides not at all.
-std::string difference(const Outcome& wanted, const Outcome& got, bool same_message = true);
+std::string difference(const Outcome& wanted, const Outcome& got);
 
 // Runs both graphs in both modes on inputs and with vectors of many shapes and dtypes, and compares each time.
-std::string difference(const std::shared_ptr<Graph>& wanted, const std::shared_ptr<Graph>& got, const Module& module,
-                       bool same_message = true);
+std::string difference(const std::shared_ptr<Graph>& wanted, const std::shared_ptr<Graph>& got, const Module& module);
 
 bool automatic(bool on);                       // tailor::auto
 std::int64_t calls_of(const std::string& op);  // on any path

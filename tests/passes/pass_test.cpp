@@ -39,7 +39,7 @@ TEST_P(Structure, FusesAndComputesTheSame) {
     EXPECT_EQ(sites[i].reason, row.reasons[i]) << "site " << i;
     EXPECT_EQ(sites[i].fused, sites[i].reason.empty()) << "site " << i;
   }
-  EXPECT_EQ(difference(graph_of(module), graph, module, false), "");
+  EXPECT_EQ(difference(graph_of(module), graph, module), "");
 
   const std::string once = graph->toString(false);
   const auto again = fuse_graph(graph);
@@ -50,7 +50,7 @@ TEST_P(Structure, FusesAndComputesTheSame) {
   unfuse_graph(graph, undone, "forward");
   graph->lint();
   EXPECT_EQ(graph->toString(false).find("tailor::"), std::string::npos);
-  EXPECT_EQ(difference(graph_of(module), graph, module, false), "") << "unfused";
+  EXPECT_EQ(difference(graph_of(module), graph, module), "") << "unfused";
 }
 
 const Several structures[] = {
@@ -317,9 +317,8 @@ TEST(Casts, ThatSayNothingGo) {
       "  %r : Tensor = aten::batch_norm(%m, %none, %none, %none, %none, %yes, %small, %small, %yes)\n  return (%r)";
   const std::string linear = "  %y : Tensor = aten::linear(%x, %w, %b)\n";
   for (const std::string cast : {"prim::unchecked_cast", "aten::_unwrap_optional"}) {
-    const auto idle =
-        parse(head + linear + "  %c : Tensor = " + cast + "(%y)\n  %u : Tensor = " + cast + "(%c)\n" +
-              "  %v : Tensor = " + cast + "(%s)\n" + chain);
+    const auto idle = parse(head + linear + "  %c : Tensor = " + cast + "(%y)\n  %u : Tensor = " + cast + "(%c)\n" +
+                            "  %v : Tensor = " + cast + "(%s)\n" + chain);
     const auto sites = fuse_graph(idle);
     ASSERT_EQ(sites.size(), 1u);
     EXPECT_EQ(sites[0].reason, "") << cast;

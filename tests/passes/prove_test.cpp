@@ -157,22 +157,23 @@ TEST_P(Harmless, FusesAndComputesTheSame) {
 
 INSTANTIATE_TEST_SUITE_P(
     EveryRule, Harmless,
-    testing::Values("y = self.linear(x); self.tracked.add_(1)",                         // a counter, before the norm
-                    "y = self.linear(x); self.other.mul_(2.0)",                         // a buffer that is not read
-                    "y = self.linear(x); self.mean.mul_(0.5)",                          // one that is read afterwards
-                    "y = self.linear(x); self.gamma.add_(1.0)",                         //
-                    "y = self.linear(x)\nif self.training:\n    self.tracked.add_(1)",  // in a branch
-                    "y = self.linear(x)\nfor i in range(3):\n    self.other.add_(1.0)",
-                    "y = self.linear(x); assert x.dim() < 9", "y = self.linear(x); n = y.size(0) + y.dim() + len(y)",
-                    "y = self.linear(x)\nif y.dim() != 2:\n    raise Exception(\"no\")",
-                    "y = self.linear(x)\nif y.size(0) > 3:\n    self.tracked.add_(y.size(1))",
-                    "y = self.linear(x); self.w = self.w2",  // the chain has read the old one
-                    "y = self.linear(x); kept = self.w.sum(); self.other = self.other + kept",
-                    "v = x + 1.0; r = v[0]; y = self.linear(v); r.zero_()",  // held at run time
-                    "y = self.linear(x); self.other.mul_(0.9).add_(0.1)",    // what is written to is a view of what was there
-                    "y = self.linear(x); self.other[0] = 2.0",
-                    "y = self.linear(x); r = self.other.view(-1); r.mul_(0.9); r[1:].detach().zero_()",
-                    "v = x + 1.0; y = self.linear(v); z = torch.silu(v)"));
+    testing::Values(
+        "y = self.linear(x); self.tracked.add_(1)",                         // a counter, before the norm
+        "y = self.linear(x); self.other.mul_(2.0)",                         // a buffer that is not read
+        "y = self.linear(x); self.mean.mul_(0.5)",                          // one that is read afterwards
+        "y = self.linear(x); self.gamma.add_(1.0)",                         //
+        "y = self.linear(x)\nif self.training:\n    self.tracked.add_(1)",  // in a branch
+        "y = self.linear(x)\nfor i in range(3):\n    self.other.add_(1.0)", "y = self.linear(x); assert x.dim() < 9",
+        "y = self.linear(x); n = y.size(0) + y.dim() + len(y)",
+        "y = self.linear(x)\nif y.dim() != 2:\n    raise Exception(\"no\")",
+        "y = self.linear(x)\nif y.size(0) > 3:\n    self.tracked.add_(y.size(1))",
+        "y = self.linear(x); self.w = self.w2",  // the chain has read the old one
+        "y = self.linear(x); kept = self.w.sum(); self.other = self.other + kept",
+        "v = x + 1.0; r = v[0]; y = self.linear(v); r.zero_()",  // held at run time
+        "y = self.linear(x); self.other.mul_(0.9).add_(0.1)",    // what is written to is a view of what was there
+        "y = self.linear(x); self.other[0] = 2.0",
+        "y = self.linear(x); r = self.other.view(-1); r.mul_(0.9); r[1:].detach().zero_()",
+        "v = x + 1.0; y = self.linear(v); z = torch.silu(v)"));
 
 // In the executor's graphs an operand is read behind a profile node.
 TEST(Profiles, DoNotHideWhatIsWritten) {
@@ -211,9 +212,9 @@ TEST(Unwritten, SharedStorageOfEveryOperand) {
           [&](Module& m) { m.setattr("other", m.attr(operand).toTensor().view(-1).slice(0, 0, 12)); });
   for (const char* write : {"self.other.mul_(0.9).add_(3.0)", "self.other[1] = 2.0", "self.other.view(-1).mul_(2.0)"})
     for (const char* operand : {"w", "b"})
-      expect_same_when_shared(
-          std::string("y = self.linear(x); ") + write + "; " + tails[0].statement,
-          [&](Module& m) { m.setattr("other", m.attr(operand).toTensor().view(-1).slice(0, 0, 12)); });
+      expect_same_when_shared(std::string("y = self.linear(x); ") + write + "; " + tails[0].statement, [&](Module& m) {
+        m.setattr("other", m.attr(operand).toTensor().view(-1).slice(0, 0, 12));
+      });
   for (const char* operand : {"scale", "w", "b"})
     expect_same_when_shared(
         "y = self.linear(x) * self.scale; self.other.add_(3.0); return self.batch_norm(y)",

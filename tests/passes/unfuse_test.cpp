@@ -2,6 +2,7 @@
 // spelling computes the same afterwards is asserted beside its rewriting, in rewrite_test.cpp and prove_test.cpp.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/jit/passes/constant_pooling.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include <map>
@@ -133,6 +134,22 @@ TEST(Unfuse, ChecksOfAnotherHand) {
     EXPECT_EQ(sites.size(), 1u) << said;
     EXPECT_FALSE(has(*graph, "tailor::linear_add_swish_group_norm")) << said;
     ASSERT_NO_THROW(graph->copy()) << said;
+  }
+}
+
+// Of what a guard lists torch makes one constant, if there are equal ones; it goes with the guard, once.
+TEST(EqualConstants, AreLetGoOfOnce) {
+  for (const char* body : {"return self.batch_norm(self.linear(x).mul_(self.scale))",
+                           "return self.batch_norm(self.scale * self.linear(x))"}) {
+    const Module module = net(body);
+    const auto graph = graph_of(module);
+    fuse_graph(graph);
+    torch::jit::ConstantPooling(graph);
+    std::vector<Site> sites;
+    ASSERT_TRUE(unfuse_graph(graph, sites, "forward"));
+    graph->lint();
+    EXPECT_FALSE(has(*graph, "tailor::"));
+    EXPECT_EQ(difference(graph_of(module), graph, module), "");
   }
 }
 

@@ -7,7 +7,7 @@ import torch
 
 import models
 from checks import auto, calls_of, main, sites
-from models import BN, DIV, EITHER, GN, NEAR_MISSES, SIG, SPELLINGS, build, function_of, messages_of
+from models import BN, DIV, EITHER, GN, NEAR_MISSES, SIG, SPELLINGS, build, function_of
 from scripted import Following, is_fused, random_inputs, scripted, text_of
 
 NUMBERED = [(f"{i:02d}", row) for i, row in enumerate([*SPELLINGS, *NEAR_MISSES, *EITHER])]
@@ -85,13 +85,13 @@ class ErrorsTest(Following):
             for (training, gradients), (name, x) in itertools.product(((True, True), (True, False), (False, False)), wrong.items()):
                 what = f"{row.body} with x {name}, training {training}, gradients {gradients}"
                 with torch.set_grad_enabled(gradients), self.subTest(what):
-                    self.refuse(fused.train(training), plain.train(training), x, what, messages_of(row))
+                    self.refuse(fused.train(training), plain.train(training), x, what)
 
-    def refuse(self, fused, plain, x, what, messages):
+    def refuse(self, fused, plain, x, what):
         state = plain.state_dict()
         saved = {name: value.clone() for name, value in state.items()}
         try:
-            self.same_refusal(fused, plain, x, what, messages)
+            self.same_refusal(fused, plain, x, what)
         finally:
             for name, value in saved.items():
                 for model in (fused, plain):
@@ -128,7 +128,7 @@ class ErrorsTest(Following):
                         pair[0].train(training), pair[1].train(training)
                         what = f"{row.body} with {name}, x {tuple(x.shape)}, training {training}"
                         with self.subTest(what):
-                            self.refuse(*pair, x, what, messages_of(row))
+                            self.refuse(*pair, x, what)
 
     def test_the_error_points_to_the_users_line(self):
         fused = scripted("x = x + 1\nx = self.gemm(x)\nx = x * self.scale\nreturn self.bn(x)")

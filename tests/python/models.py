@@ -2,7 +2,6 @@
 import copy
 import itertools
 import linecache
-import re
 from typing import Dict, NamedTuple, Optional
 
 import torch
@@ -86,13 +85,6 @@ class Row(NamedTuple):
     reason: str = ""     # a pattern that the reason must match
     sites: int = 1       # how many of its linears are fused
     no_gradient: bool = False  # eager refuses in backward, because the body overwrites what that needs
-
-
-def messages_of(row):
-    """The known differences of DESIGN.md 'Ops are total'; everything else is eager's, word for word."""
-    if re.search(r"@|matmul|addmm", row.body):
-        return "linear's"
-    return "commuted" if re.search(r"self\.(scale|one|b) [*+]|y \+ |torch.add\(y", row.body) else "exact"
 
 
 BN, SIG, ADD, SWISH, DIV, GN = ("linear_mul_batch_norm", "linear_sigmoid_mul_add", "linear_add_swish_group_norm",

@@ -280,7 +280,7 @@ class ModesTest(Checks):
                         what = f"{row.body}, training {training}, gradients {gradients}"
                         self.assertEqual(got.error, wanted.error, f"{what}: {got} where eager gives {wanted}\n{got.exception}")
                         if got.error is None:
-                            self.assert_same(got.value, wanted.value, what, (1e-3, 1e-3), strides=False)
+                            self.assert_same(got.value, wanted.value, what, (1e-3, 1e-3))
 
     def test_fused_modules_traced_with_symbols_for_sizes(self):
         for row in dict((row.rule, row) for row in SPELLINGS).values():

@@ -267,7 +267,11 @@ class GpuOpsTest(Checks):
 
 @needs_gpu
 class GpuContractTest(contract_test.ContractTest):
+    """Of the tail's kernel, so float32 is cuBLAS's: of its halves float32_test asks the same."""
     device, path, batch, width, features, groups = "cuda", "cuda", 257, 256, 384, 12
+
+    def setUp(self):
+        self.addCleanup(self.tailor.fp16x3, self.tailor.fp16x3(False))
 
 
 @needs_gpu

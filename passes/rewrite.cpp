@@ -242,12 +242,18 @@ void rewrite(Graph& graph, const std::vector<Proven>& all) {
 
 void destroy_if_unused(Node* node) {
   if (node->hasUses()) return;
-  std::unordered_set<Node*> producers;  // each once: torch makes one of equal constants
-  for (Value* input : node->inputs())
-    if (const auto kind = input->node()->kind(); kind == c10::prim::ListConstruct || kind == c10::prim::Constant)
-      producers.insert(input->node());
+  std::unordered_set<Node*> lists, constants;  // each once: torch makes one of equal constants, and several may read it
+  const auto note = [&](const Node* reader, c10::Symbol kind, std::unordered_set<Node*>& found) {
+    for (const Value* input : reader->inputs())
+      if (input->node()->kind() == kind) found.insert(const_cast<Node*>(input->node()));
+  };
+  note(node, c10::prim::ListConstruct, lists);
+  note(node, c10::prim::Constant, constants);
+  for (const Node* list : lists) note(list, c10::prim::Constant, constants);
   node->destroy();
-  for (Node* producer : producers) destroy_if_unused(producer);
+  for (const auto& made_for_it : {lists, constants})  // what reads before what is read
+    for (Node* each : made_for_it)
+      if (!each->hasUses()) each->destroy();
 }
 
 bool drop_unwritten(Block* block) {

@@ -140,7 +140,8 @@ TEST(Unfuse, ChecksOfAnotherHand) {
 // Of what a guard lists torch makes one constant, if there are equal ones; it goes with the guard, once.
 TEST(EqualConstants, AreLetGoOfOnce) {
   for (const char* body : {"return self.batch_norm(self.linear(x).mul_(self.scale))",
-                           "return self.batch_norm(self.scale * self.linear(x))"}) {
+                           "return self.batch_norm(self.scale * self.linear(x))",
+                           "y = torch.linear(x, self.w); return (y.sigmoid() * self.factor).add_(y)"}) {
     const Module module = net(body);
     const auto graph = graph_of(module);
     fuse_graph(graph);

@@ -184,22 +184,32 @@ class Rewriter {
       fused->registerOutput(insert_op(graph_, match_, arguments_)->output());
     }
     std::unordered_map<Value*, Value*> clones;
-    for (std::size_t step = 0; step < arguments_.size(); ++step)
-      for (std::size_t a = 0; a < arguments_[step].size(); ++a)
-        if (Value* argument = match_.arguments[step][a]) clones[current(seen(argument))] = arguments_[step][a];
     if (match_.linear.turned) {  // back again, as it was held
       const WithInsertPoint inside(as_written);
       clones[match_.linear.weight] = insert_turn(graph_, linear[1], match_.linear.nodes[0]);
     }
-    const auto clone = [&](Node* node) {
+    // Step by step: a value that two steps read may be held as it was for one of them alone.
+    const auto clone = [&](Node* node, int done) {
+      std::unordered_map<Value*, Value*> given;
+      const auto give = [&](int step) {
+        const auto& before = match_.arguments[static_cast<std::size_t>(step)];
+        const auto& now = arguments_[static_cast<std::size_t>(step)];
+        for (std::size_t a = 0; a < now.size(); ++a)
+          if (before[a]) given[current(seen(before[a]))] = now[a];
+      };
+      const Step& step = match_.chain->steps[static_cast<std::size_t>(done)];
+      give(done);
+      for (const int operand : {step.left, step.right})
+        if (operand >= 0 && match_.chain->steps[static_cast<std::size_t>(operand)].is_operand()) give(operand);
       Node* copy = as_written->appendNode(graph_.createClone(node, [&](Value* value) {
-        const auto found = clones.find(seen(value));
-        return found == clones.end() ? value : found->second;
+        for (const auto* known : {&clones, &given})
+          if (const auto found = known->find(seen(value)); found != known->end()) return found->second;
+        return value;
       }));
       clones[node->output()] = copy->output();
     };
-    if (match_.linear.transpose) clone(match_.linear.transpose);  // of the weight as it was held
-    for (const Part& part : match_.parts) clone(part.node);
+    if (match_.linear.transpose) clone(match_.linear.transpose, 0);  // of the weight as it was held
+    for (const Part& part : match_.parts) clone(part.node, std::max(part.done, 0));
     as_written->registerOutput(clones.at(match_.last()->output()));
     return choice->output();
   }

@@ -122,6 +122,18 @@ class OrderTest(Following):
                               lambda net: torch.func.functionalize(net)(one)):
                 self.assert_same(transform(model), transform(eager), body)
 
+    def test_a_value_of_two_steps_with_a_write_between(self):
+        """Where the chain runs as it was written, each step reads the value as it was when the author's read it."""
+        body = "y = F.linear(x, self.w[:, :5][:5], self.b[:5]); self.buf.add_(1.0); z = x * F.silu(F.group_norm(y, 1)); return F.silu(z)"
+        model, eager = scripted(body), build(body)
+        self.assertTrue(is_fused(model, GN))
+        for across in (False, True):
+            with torch.no_grad():
+                for net in (model, eager):
+                    net.buf = random_inputs(1, 5, 7) if across else random_inputs(1, 7, 5)
+                mine, theirs = (net(net.buf.t() if across else net.buf) for net in (model, eager))
+            self.assert_same(mine, theirs, f"across {across}")
+
     def test_fake_tensors(self):
         for body, _ in LEFT:
             model, eager = scripted(ACROSS + body).eval(), build(ACROSS + body).eval()

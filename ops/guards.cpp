@@ -4,6 +4,7 @@
 //              to those who read only that
 //   unwritten  a value as it is before others are written to
 //   uniform    whether spellings that differ only in promotion, broadcasting (addmm, x.mul_(s)) or the order of operands agree here
+//   as_silu    the result of a chain that its author ended with silu: of complex values that has no gradients
 //
 // They are composite for the reason given in register.h, and their schemas are a promise to saved files too.
 #include <ATen/ATen.h>
@@ -11,6 +12,7 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -35,7 +37,7 @@ bool is_special(const at::Tensor& t) {
       c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
                            c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize,
                            c10::DispatchKey::NestedTensor, c10::DispatchKey::Negative, c10::DispatchKey::Conjugate});
-  return t.layout() != at::kStrided || t.is_quantized() || t.key_set().has_any(special);
+  return t.layout() != at::kStrided || t.is_quantized() || t.is_complex() || t.key_set().has_any(special);
 }
 
 bool is_plain(const at::Tensor& t) { return !may_not_be_saved(t) && (t.is_cpu() || t.is_cuda()) && !is_special(t); }
@@ -161,11 +163,14 @@ std::tuple<at::Tensor, at::Tensor> check(const at::Tensor& input, const at::Tens
     return {input, at::detail::empty_meta(*shape, input.scalar_type())};
 
   // Something is unusual: do the work, so that eager's own error rises, or the shape is known.
-  // With gradients only where those may be what raises.
-  bool with_gradients = may_not_be_saved(input) || may_not_be_saved(weight) || (bias && may_not_be_saved(*bias));
+  // With gradients only where those may be what raises; silu has none of complex values.
+  const auto may_raise = [](const at::Tensor& t) {
+    return c10::GradMode::is_enabled() && (t.is_inference() || t.is_complex());
+  };
+  bool with_gradients = may_raise(input) || may_raise(weight) || (bias && may_raise(*bias));
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const std::optional<at::Tensor> operand = operands.get(i);
-    with_gradients |= operand && may_not_be_saved(*operand);
+    with_gradients |= operand && may_raise(*operand);
   }
   const at::AutoGradMode mode(with_gradients);
   const auto run = [&] { return run_steps(*chain, input, weight, bias, operands, last, spelling).detach(); };
@@ -233,6 +238,12 @@ bool uniform_op(const at::Tensor& input, const at::Tensor& weight, const std::op
   return uniform(input, weight, bias, operands);
 }
 
+// `spelling` is for unfuse.
+at::Tensor as_silu(const at::Tensor& value, c10::string_view /*spelling*/) {
+  torch::autograd::throw_error_for_complex_autograd(value, "silu");
+  return value;
+}
+
 template <class Function>
 void define_guard(torch::Library& library, const char* schema, const char* name, Function* function) {
   library.def(schema);
@@ -258,6 +269,7 @@ TORCH_LIBRARY_FRAGMENT(tailor, library) {
                "uniform(Tensor input, Tensor weight, Tensor? bias, Tensor?[] operands, bool inference_only=False, "
                "bool order_only=False) -> bool",
                "uniform", uniform_op);
+  define_guard(library, "as_silu(Tensor(a) value, str spelling) -> Tensor(a)", "as_silu", as_silu);
 }
 
 }  // namespace tailor

@@ -363,6 +363,7 @@ std::string describe(const Node* node) {
   // What guards a chain that is fused already stands for the chain's first part.
   if ((is_tailor(node, "check") || is_tailor(node, "unwritten")) && node->outputs()[0]->hasUses())
     return describe(node->outputs()[0]->uses()[0].user);
+  if (is_tailor(node, "as_silu")) return describe(node->input(0)->node());
   const std::string line = source_line(node);
   const std::string_view plain = plain_words(node);
   std::string text;

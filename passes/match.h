@@ -66,6 +66,8 @@ struct Match {
 
   bool needs_uniform() const { return !promotes_as_formula() || order_shows(); }
 
+  bool ends_in_silu() const { return Spelling(spelling).is_silu(static_cast<std::size_t>(chain->last())); }
+
   Node* last() const { return parts.back().node; }
 };
 

@@ -218,9 +218,9 @@ bool is_same_tensor(Value* one, const Value* other) {
 bool is_norm(const Part& part) { return is_aten(part.node, "batch_norm") || is_aten(part.node, "group_norm"); }
 
 // Where the author wrote silu, a check says so: that tells unfuse, and raises what silu alone raises. Not where an If
-// holds the spelling itself.
+// holds the spelling itself, nor where the last step is a silu: what then stands behind the op says and does as much.
 void keep_silu(const Match& match, std::vector<Gap>& gaps) {
-  if (match.needs_uniform()) return;
+  if (match.needs_uniform() || match.ends_in_silu()) return;
   const auto& parts = match.parts;
   const auto is_silu = [](const Part& part) { return is_aten(part.node, "silu"); };
   if (std::none_of(parts.begin(), parts.end(), is_silu)) return;

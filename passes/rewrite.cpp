@@ -163,9 +163,18 @@ class Rewriter {
 
   Value* none() { return graph_.insertConstant(c10::IValue()); }
 
+  // The fused op, and behind it the refusal that is silu's alone.
+  Value* put_chain() {
+    Value* result = insert_op(graph_, match_, arguments_)->output();
+    if (!match_.ends_in_silu()) return result;
+    static const Symbol as_silu = Symbol::fromQualString("tailor::as_silu");
+    Value* written = graph_.insertConstant(match_.spelling);
+    return insert(graph_, as_silu, {result, written}, 1, match_.last())->output()->setType(c10::TensorType::get());
+  }
+
   Value* put_op() {
     const WithInsertPoint here(match_.last());
-    if (!match_.needs_uniform()) return insert_op(graph_, match_, arguments_)->output();
+    if (!match_.needs_uniform()) return put_chain();
 
     auto& linear = arguments_[0];
     Value* bias = linear[2] ? linear[2] : none();
@@ -181,7 +190,7 @@ class Rewriter {
     Block* as_written = choice->addBlock();
     {
       const WithInsertPoint inside(fused);
-      fused->registerOutput(insert_op(graph_, match_, arguments_)->output());
+      fused->registerOutput(put_chain());
     }
     std::unordered_map<Value*, Value*> clones;
     if (match_.linear.turned) {  // back again, as it was held

@@ -2,6 +2,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "match.h"
 #include "pass.h"
@@ -265,11 +266,26 @@ class Unfuser {
       : graph_(graph), sites_(sites), method_(method), unknown_(unknown) {}
 
   void run(Block* block) {
+    take_from_behind(block);
     undo_ops(block);
     undo_checks_left(block);
   }
 
  private:
+  void take_from_behind(Block* top) {
+    for_each_block(top, [&](Block* block) {
+      for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+        Node* node = *it++;
+        if (!is_tailor(node, "as_silu")) continue;
+        Value* result = node->input(0);
+        behind_[seen(result)->node()] = text_of(node->input(1));
+        result->copyMetadata(node->output());
+        node->output()->replaceAllUsesWith(result);
+        destroy_if_unused(node);
+      }
+    });
+  }
+
   void undo_ops(Block* block) {
     for (auto it = block->nodes().begin(); it != block->nodes().end();) {
       Node* node = *it++;
@@ -307,7 +323,8 @@ class Unfuser {
   void undo_op(Node* op, const Chain& chain) {
     note(chain, op);
     const auto checks = checks_before(op->input(0));
-    const Text text = text_of_op(op, chain, spelling_of(checks));
+    const auto silu = behind_.find(op);
+    const Text text = text_of_op(op, chain, silu != behind_.end() ? silu->second : spelling_of(checks));
     const auto parts = Author(graph_, text, op, unknown_).write();
     Value* result = parts.back().node->output();
     result->copyMetadata(op->output());
@@ -346,6 +363,7 @@ class Unfuser {
   std::vector<Site>& sites_;
   const std::string& method_;
   UnknownLine unknown_;
+  std::unordered_map<const Node*, std::string> behind_;  // how the author wrote a chain that ends in silu
 };
 
 }  // namespace

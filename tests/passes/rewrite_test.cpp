@@ -142,7 +142,7 @@ const Spelling plain[] = {
      "return self.bn_add_div_swish(x)"},
     {"BnAddDivSwishSilu", bn_add_div_swish,
      "return torch.silu(torch.div(torch.add(self.batch_norm(self.linear(x)), self.one), self.factor))",
-     "return self.bn_add_div_swish(x)", "0 linear silu:6"},
+     "return tailor.as_silu(self.bn_add_div_swish(x), 'linear silu:6')"},
     {"BnAddDivSwishTensorDivisor", bn_add_div_swish,
      "return self.swish((self.batch_norm(self.linear(x)) + self.one) / self.scale)",
      "return tailor.linear_batch_norm_add_div_swish(x, self.w, self.b, self.gamma, self.beta, self.mean, self.var, "
@@ -163,8 +163,11 @@ const Spelling plain[] = {
      "y = self.group_norm(self.linear(x)); y = torch.sigmoid(y) * y * self.scale; return torch.sigmoid(y) * y",
      "return self.gn_swish_mul_swish(x)"},
     {"GnSwishMulSwishMixed", gn_swish_mul_swish,
-     "return torch.silu(self.swish(self.group_norm(self.linear(x))) * self.scale)", "return self.gn_swish_mul_swish(x)",
-     "0 linear silu:5"},
+     "return torch.silu(self.swish(self.group_norm(self.linear(x))) * self.scale)",
+     "return tailor.as_silu(self.gn_swish_mul_swish(x), 'linear silu:5')"},
+    {"GnSwishMulSwishMixedSwish", gn_swish_mul_swish,
+     "return self.swish(torch.silu(self.group_norm(self.linear(x))) * self.scale)", "return self.gn_swish_mul_swish(x)",
+     "0 linear silu:2"},
 };
 INSTANTIATE_TEST_SUITE_P(Plain, Rewrites, testing::ValuesIn(plain), name_of_spelling);
 
@@ -229,11 +232,11 @@ const Spelling guarded[] = {
                          "self.scale)\nreturn r"},
     {"BnAddDivSwishInPlace", bn_add_div_swish,
      "return torch.silu_(self.batch_norm(self.linear(x)).add_(self.one).div_(self.factor))",
-     GUARDED("self.b", "[self.one, None]", "self.bn_add_div_swish(x)",
+     GUARDED("self.b", "[self.one, None]", "tailor.as_silu(self.bn_add_div_swish(x), 'linear silu:6 3 5 6')",
              "torch.silu_(self.batch_norm(self.linear(x)).add_(self.one).div_(self.factor))")},
     {"GnSwishMulSwishInPlace", gn_swish_mul_swish,
      "return torch.silu_(torch.silu_(self.group_norm(self.linear(x))).mul_(self.scale))",
-     GUARDED("self.b", "[self.scale]", "self.gn_swish_mul_swish(x)",
+     GUARDED("self.b", "[self.scale]", "tailor.as_silu(self.gn_swish_mul_swish(x), 'linear silu:2 silu:5 2 4 5')",
              "torch.silu_(torch.silu_(self.group_norm(self.linear(x))).mul_(self.scale))")},
 };
 INSTANTIATE_TEST_SUITE_P(Guarded, Rewrites, testing::ValuesIn(guarded), name_of_spelling);
@@ -267,7 +270,7 @@ const Spelling ordered[] = {
              "    y = (self.one + self.batch_norm(self.linear(x))) / self.factor\n    r = torch.sigmoid(y) * y")},
     {"GnSwishMulSwishSilu", gn_swish_mul_swish,
      "return torch.silu(self.scale * torch.silu(self.group_norm(self.linear(x))))",
-     ORDERED("[self.scale]", "self.gn_swish_mul_swish(x)",
+     ORDERED("[self.scale]", "tailor.as_silu(self.gn_swish_mul_swish(x), 'linear silu:2 reversed:4 silu:5')",
              "    r = torch.silu(self.scale * torch.silu(self.group_norm(self.linear(x))))")},
 };
 INSTANTIATE_TEST_SUITE_P(Ordered, Rewrites, testing::ValuesIn(ordered), name_of_spelling);

@@ -107,8 +107,8 @@ class Judge {
     ++tally_.numbers[std::string("door ") + to_string(door)];
     Terms terms;
     terms.gradients = door != Door::executor;  // that door is for inference only
-    terms.writes_may_move = is_by_executor(door);
     terms.forks = compiled_.forks();
+    terms.writes_may_move = is_by_executor(door) || terms.forks;
     terms.from_file = is_by_file(door);
     Graphs graphs, loaded_graphs;
     std::optional<Side> from_file;

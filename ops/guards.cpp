@@ -29,21 +29,33 @@ namespace {
 
 using OptionalTensors = c10::List<std::optional<at::Tensor>>;
 
-// For a backward, which raises if there is to be one.
-bool may_not_be_saved(const at::Tensor& t) { return t.is_inference() && c10::GradMode::is_enabled(); }
+// The one may not be saved for a backward, and of the other silu has none.
+bool gradients_may_raise(const at::Tensor& t) {
+  return c10::GradMode::is_enabled() && (t.is_inference() || t.is_complex());
+}
 
 bool is_special(const at::Tensor& t) {
   constexpr c10::DispatchKeySet special =
       c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
                            c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize,
                            c10::DispatchKey::NestedTensor, c10::DispatchKey::Negative, c10::DispatchKey::Conjugate});
-  return t.layout() != at::kStrided || t.is_quantized() || t.is_complex() || t.key_set().has_any(special);
+  return t.layout() != at::kStrided || t.is_quantized() || t.key_set().has_any(special);
 }
 
-bool is_plain(const at::Tensor& t) { return !may_not_be_saved(t) && (t.is_cpu() || t.is_cuda()) && !is_special(t); }
+bool is_plain(const at::Tensor& t) { return !gradients_may_raise(t) && (t.is_cpu() || t.is_cuda()) && !is_special(t); }
 
 bool is_float32_or_less(at::ScalarType type) {
   return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
+}
+
+// Whether any tensor that a guard is given is such a one.
+template <class Predicate>
+bool is_any(const Predicate& such, const at::Tensor& input, const at::Tensor& weight,
+            const std::optional<at::Tensor>& bias, const OptionalTensors& operands) {
+  if (such(input) || such(weight) || (bias && such(*bias))) return true;
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    if (const std::optional<at::Tensor> operand = operands.get(i); operand && such(*operand)) return true;
+  return false;
 }
 
 // Whether torch's type checks pass: one floating dtype, or dtypes that autocast will make one.
@@ -163,16 +175,8 @@ std::tuple<at::Tensor, at::Tensor> check(const at::Tensor& input, const at::Tens
     return {input, at::detail::empty_meta(*shape, input.scalar_type())};
 
   // Something is unusual: do the work, so that eager's own error rises, or the shape is known.
-  // With gradients only where those may be what raises; silu has none of complex values.
-  const auto may_raise = [](const at::Tensor& t) {
-    return c10::GradMode::is_enabled() && (t.is_inference() || t.is_complex());
-  };
-  bool with_gradients = may_raise(input) || may_raise(weight) || (bias && may_raise(*bias));
-  for (std::size_t i = 0; i < operands.size(); ++i) {
-    const std::optional<at::Tensor> operand = operands.get(i);
-    with_gradients |= operand && may_raise(*operand);
-  }
-  const at::AutoGradMode mode(with_gradients);
+  // With gradients only where those may be what raises.
+  const at::AutoGradMode mode(is_any(gradients_may_raise, input, weight, bias, operands));
   const auto run = [&] { return run_steps(*chain, input, weight, bias, operands, last, spelling).detach(); };
   const auto is_norm = [](const Step& step) { return step.is_norm(); };
   if (std::none_of(chain->steps.begin(), chain->steps.begin() + last + 1, is_norm)) return {input, run()};
@@ -219,13 +223,8 @@ std::optional<at::Tensor> unwritten_optional(const std::optional<at::Tensor>& va
 
 bool wants_gradient(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                     const OptionalTensors& operands) {
-  if (!at::GradMode::is_enabled()) return false;
-  bool wanted = input.requires_grad() || weight.requires_grad() || (bias && bias->requires_grad());
-  for (std::size_t i = 0; i < operands.size(); ++i) {
-    const std::optional<at::Tensor> operand = operands.get(i);
-    wanted = wanted || (operand && operand->requires_grad());
-  }
-  return wanted;
+  const auto wants = [](const at::Tensor& t) { return t.requires_grad(); };
+  return at::GradMode::is_enabled() && is_any(wants, input, weight, bias, operands);
 }
 
 // `inference_only`: with gradients the spelling overwrites what its own backward needs, which eager finds out there.

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "calls.h"
+#include "lines.h"
 #include "match.h"
 #include "pass.h"
 

@@ -44,16 +44,6 @@ void make_orders_constant(Block* top);
 bool is_tailor(const Node* node, std::string_view name);
 const Chain* fused_chain(const Node* node);
 
-// The user's own line, such as "net.py:31": the innermost frame that is not inside torch.nn.
-std::string source_line(const Node* node);
-bool has_users_line(const Node* node);  // whether there is such a frame
-
-// Lets errors of `node` point to the user's line of `from`, also after the file was saved, which forgets inlined frames.
-void take_user_line(Node* node, const Node* from);
-
-// The same for all nodes of a graph whose calls were inlined, so that saving it forgets no line.
-void keep_user_lines(Block* top);
-
 // Whether the node returns what it reads from the method, a branch or a loop, alone or in a tuple.
 bool is_result(const Node* node);
 

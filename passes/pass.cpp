@@ -10,6 +10,7 @@
 
 #include "file.h"
 #include "in_place.h"
+#include "lines.h"
 #include "match.h"
 #include "prove.h"
 #include "rewrite.h"

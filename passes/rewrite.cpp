@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "lines.h"
+
 namespace tailor {
 namespace {
 

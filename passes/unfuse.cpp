@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "lines.h"
 #include "match.h"
 #include "pass.h"
 #include "rewrite.h"
@@ -272,6 +273,7 @@ class Unfuser {
   }
 
  private:
+  // First of all: whoever writes a chain out takes it that its op's result is the chain's.
   void take_from_behind(Block* top) {
     for_each_block(top, [&](Block* block) {
       for (auto it = block->nodes().begin(); it != block->nodes().end();) {

@@ -8,6 +8,7 @@
 #include "pass_doors.h"
 #include "pass_follow.h"
 #include "passes/graph.h"
+#include "passes/lines.h"
 #include "passes/pass.h"
 #include "random.h"
 

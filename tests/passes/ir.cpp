@@ -236,6 +236,12 @@ std::string text(const std::shared_ptr<Graph>& graph) {
   return std::regex_replace(all, std::regex(" # [^\n]*"), "");  // source lines, which toString(false) leaves in blocks
 }
 
+torch::jit::Node* find(const std::shared_ptr<Graph>& graph, const std::string& kind) {
+  for (torch::jit::Node* node : graph->nodes())
+    if (node->kind().toQualString() == kind) return node;
+  throw std::logic_error("no " + kind);
+}
+
 bool has(const Graph& graph, const std::string& kind) {
   bool found = false;
   for_each_block(const_cast<torch::jit::Block*>(graph.block()), [&](torch::jit::Block* block) {

@@ -43,6 +43,8 @@ std::vector<Site> fuse_graph(const std::shared_ptr<Graph>& graph, const std::vec
 // nobody assigns to, which are read once, at the top.
 std::string text(const std::shared_ptr<Graph>& graph);
 
+torch::jit::Node* find(const std::shared_ptr<Graph>& graph, const std::string& kind);  // the first in the top block
+
 bool has(const Graph& graph, const std::string& kind);  // such as "tailor::check", in inner blocks too
 
 struct Outcome {

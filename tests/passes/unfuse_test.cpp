@@ -9,6 +9,7 @@
 
 #include "ir.h"
 #include "passes/graph.h"
+#include "passes/lines.h"
 
 namespace tailor::test {
 namespace {

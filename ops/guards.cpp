@@ -12,7 +12,6 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
-#include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -29,10 +28,8 @@ namespace {
 
 using OptionalTensors = c10::List<std::optional<at::Tensor>>;
 
-// The one may not be saved for a backward, and of the other silu has none.
-bool gradients_may_raise(const at::Tensor& t) {
-  return c10::GradMode::is_enabled() && (t.is_inference() || t.is_complex());
-}
+// For a backward, which raises if there is to be one.
+bool may_not_be_saved(const at::Tensor& t) { return t.is_inference() && c10::GradMode::is_enabled(); }
 
 bool is_special(const at::Tensor& t) {
   constexpr c10::DispatchKeySet special =
@@ -42,7 +39,7 @@ bool is_special(const at::Tensor& t) {
   return t.layout() != at::kStrided || t.is_quantized() || t.key_set().has_any(special);
 }
 
-bool is_plain(const at::Tensor& t) { return !gradients_may_raise(t) && (t.is_cpu() || t.is_cuda()) && !is_special(t); }
+bool is_plain(const at::Tensor& t) { return !may_not_be_saved(t) && (t.is_cpu() || t.is_cuda()) && !is_special(t); }
 
 bool is_float32_or_less(at::ScalarType type) {
   return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
@@ -160,6 +157,14 @@ at::Tensor run_steps(const Chain& chain, const at::Tensor& input, const at::Tens
   return reference(chain, arguments.data(), Norm::skipped, static_cast<int>(last), spelling);
 }
 
+// Whether a step up to `last` is a silu, which has no gradients of complex values.
+bool says_silu(c10::string_view spelling, std::int64_t last) {
+  const Spelling said(spelling);
+  for (std::int64_t step = 1; step <= last; ++step)
+    if (said.is_silu(static_cast<std::size_t>(step))) return true;
+  return false;
+}
+
 // Past the norm it raises nothing. The norm's own error comes before that of a later step, and its statistics are written
 // before that is raised; but the norm only runs in the op. Nothing that can be noticed stands between this and the op
 // (passes/prove.cpp), which will raise all that eager raises: until then any shape will do.
@@ -170,13 +175,17 @@ std::tuple<at::Tensor, at::Tensor> check(const at::Tensor& input, const at::Tens
   TORCH_CHECK(chain != nullptr, "tailor::check: this library has no chain '", chain_name,
               "'; the file was written by a newer Tailor");
   TORCH_CHECK(last >= 0 && last <= chain->last(), "tailor::check: ", chain_name, " has no step ", last);
+  const auto is_complex = [](const at::Tensor& t) { return t.is_complex(); };
+  const bool refuses_gradients =
+      at::GradMode::is_enabled() && is_any(is_complex, input, weight, bias, operands) && says_silu(spelling, last);
   const auto shape = shape_without_work(input, weight, bias, operands);
-  if (shape && (Spelling(spelling).promotes_as_formula() || uniform(input, weight, bias, operands)))
+  if (shape && !refuses_gradients &&
+      (Spelling(spelling).promotes_as_formula() || uniform(input, weight, bias, operands)))
     return {input, at::detail::empty_meta(*shape, input.scalar_type())};
 
   // Something is unusual: do the work, so that eager's own error rises, or the shape is known.
   // With gradients only where those may be what raises.
-  const at::AutoGradMode mode(is_any(gradients_may_raise, input, weight, bias, operands));
+  const at::AutoGradMode mode(refuses_gradients || is_any(may_not_be_saved, input, weight, bias, operands));
   const auto run = [&] { return run_steps(*chain, input, weight, bias, operands, last, spelling).detach(); };
   const auto is_norm = [](const Step& step) { return step.is_norm(); };
   if (std::none_of(chain->steps.begin(), chain->steps.begin() + last + 1, is_norm)) return {input, run()};
@@ -237,9 +246,9 @@ bool uniform_op(const at::Tensor& input, const at::Tensor& weight, const std::op
   return uniform(input, weight, bias, operands);
 }
 
-// `spelling` is for unfuse.
+// torch's own is asked, which knows what vmap and others have wrapped. `spelling` is for unfuse.
 at::Tensor as_silu(const at::Tensor& value, c10::string_view /*spelling*/) {
-  torch::autograd::throw_error_for_complex_autograd(value, "silu");
+  if (value.is_complex()) at::silu(value);
   return value;
 }
 

@@ -100,7 +100,9 @@ void run_steps(const Chain& chain, const StepArguments* arguments, Norm norm, co
         results[i] = in_place ? left().sigmoid_() : at::sigmoid(left());
         break;
       case Step::Kind::swish:
-        results[i] = spelling.is_silu(i) ? at::silu(left()) : swish(left());
+        results[i] = !spelling.is_silu(i) ? swish(left())
+                     : in_place           ? at::silu_(results[static_cast<std::size_t>(step.left)])
+                                          : at::silu(left());
         break;
       case Step::Kind::batch_norm:
         results[i] = norm == Norm::skipped ? left() : batch_norm(left(), argument, norm);

@@ -193,14 +193,17 @@ class Matcher {
     return false;
   }
 
+  // A number: what a tensor holds is seen at run time.
+  static bool is_maybe_complex(const Value* value) {
+    return value->type()->isSubtypeOf(*c10::ComplexType::get()) || value->type()->kind() == c10::TypeKind::NumberType;
+  }
+
   bool is_operand(int i, Node* node, Value* value) {
     const Step& s = step(i);
     if (s.is_operand()) {
       if (s.kind == Kind::vector && !is_tensor(value))
         return fail(std::string(s.name) + " of " + describe(node) + " is a number; the rule takes a tensor");
-      const bool may_be_complex =
-          value->type()->isSubtypeOf(*c10::ComplexType::get()) || value->type()->kind() == c10::TypeKind::NumberType;
-      if (is_in_place(node) && may_be_complex)
+      if (is_in_place(node) && is_maybe_complex(value))
         return fail(describe(node) + " writes the product of a number that may be complex in place");
       if (!is_tensor(value) && !is_number(value))
         return fail(std::string(s.name) + " of " + describe(node) + " is neither a number nor a tensor");
@@ -215,6 +218,11 @@ class Matcher {
 
   bool is_swish(int i, Node* node, Value* value) {
     if (is_aten(node, "silu")) {
+      // No guard sees a number; and in place silu refuses other things of complex values.
+      for (const auto& step : match_.arguments)
+        for (const Value* argument : step)
+          if (is_in_place(node) && argument && is_maybe_complex(argument))
+            return fail(describe(node) + " writes in place what a number may have made complex");
       say("silu:", i);
       return take(i, node);
     }

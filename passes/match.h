@@ -66,7 +66,11 @@ struct Match {
 
   bool needs_uniform() const { return !promotes_as_formula() || order_shows(); }
 
-  bool ends_in_silu() const { return Spelling(spelling).is_silu(static_cast<std::size_t>(chain->last())); }
+  // In place it stands behind a guard, which lets nothing complex through.
+  bool ends_in_silu() const {
+    const auto last = static_cast<std::size_t>(chain->last());
+    return Spelling(spelling).is_silu(last) && !Spelling(spelling).is_in_place(last);
+  }
 
   Node* last() const { return parts.back().node; }
 };

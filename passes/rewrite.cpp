@@ -52,6 +52,20 @@ Node* insert_op(Graph& graph, const Match& match, const std::vector<std::vector<
   return op;
 }
 
+// What is silu's alone to refuse stands behind the op.
+Value* insert_as_silu(Graph& graph, const Match& match, Value* result) {
+  if (!match.ends_in_silu()) return result;
+  static const Symbol as_silu = Symbol::fromQualString("tailor::as_silu");
+  Value* spelling_of_match = graph.insertConstant(match.spelling);
+  return insert(graph, as_silu, {result, spelling_of_match}, 1, match.last())
+      ->output()
+      ->setType(c10::TensorType::get());
+}
+
+Value* insert_chain(Graph& graph, const Match& match, const std::vector<std::vector<Value*>>& by_step) {
+  return insert_as_silu(graph, match, insert_op(graph, match, by_step)->output());
+}
+
 // Results of chains that are rewritten already, where others read them.
 using Replaced = std::unordered_map<Value*, Value*>;
 
@@ -165,18 +179,9 @@ class Rewriter {
 
   Value* none() { return graph_.insertConstant(c10::IValue()); }
 
-  // The fused op, and behind it the refusal that is silu's alone.
-  Value* put_chain() {
-    Value* result = insert_op(graph_, match_, arguments_)->output();
-    if (!match_.ends_in_silu()) return result;
-    static const Symbol as_silu = Symbol::fromQualString("tailor::as_silu");
-    Value* written = graph_.insertConstant(match_.spelling);
-    return insert(graph_, as_silu, {result, written}, 1, match_.last())->output()->setType(c10::TensorType::get());
-  }
-
   Value* put_op() {
     const WithInsertPoint here(match_.last());
-    if (!match_.needs_uniform()) return put_chain();
+    if (!match_.needs_uniform()) return insert_chain(graph_, match_, arguments_);
 
     auto& linear = arguments_[0];
     Value* bias = linear[2] ? linear[2] : none();
@@ -192,7 +197,7 @@ class Rewriter {
     Block* as_written = choice->addBlock();
     {
       const WithInsertPoint inside(fused);
-      fused->registerOutput(put_chain());
+      fused->registerOutput(insert_chain(graph_, match_, arguments_));
     }
     std::unordered_map<Value*, Value*> clones;
     if (match_.linear.turned) {  // back again, as it was held
@@ -354,7 +359,7 @@ Specimen take_specimen(const Match& match) {
   before.registerOutput(in_before.at(match.last()->output()));
 
   Node* op = insert_op(after, match, arguments);
-  after.registerOutput(op->output());
+  after.registerOutput(insert_as_silu(after, match, op->output()));
   const auto& schema = op->schema();
   for (std::size_t i = 0; i < specimen.inputs.size(); ++i)
     for (const auto& use : after.inputs()[i]->uses())

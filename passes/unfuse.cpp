@@ -280,7 +280,12 @@ class Unfuser {
         Node* node = *it++;
         if (!is_tailor(node, "as_silu")) continue;
         Value* result = node->input(0);
-        behind_[seen(result)->node()] = text_of(node->input(1));
+        Node* op = seen(result)->node();
+        if (fused_chain(op) && op->output()->uses().size() > 1) {  // freezing made one of equal ones
+          op = graph_.createClone(op, [](Value* value) { return value; })->insertBefore(node);
+          result = op->output();
+        }
+        behind_[op] = {text_of(node->input(1)), node->sourceRange()};
         result->copyMetadata(node->output());
         node->output()->replaceAllUsesWith(result);
         destroy_if_unused(node);
@@ -326,9 +331,11 @@ class Unfuser {
     note(chain, op);
     const auto checks = checks_before(op->input(0));
     const auto silu = behind_.find(op);
-    const Text text = text_of_op(op, chain, silu != behind_.end() ? silu->second : spelling_of(checks));
+    const bool ends_in_silu = silu != behind_.end();
+    const Text text = text_of_op(op, chain, ends_in_silu ? silu->second.spelling : spelling_of(checks));
     const auto parts = Author(graph_, text, op, unknown_).write();
     Value* result = parts.back().node->output();
+    if (ends_in_silu) result->node()->setSourceRange(silu->second.line);
     result->copyMetadata(op->output());
     result->setType(op->output()->type());
     op->output()->replaceAllUsesWith(result);
@@ -365,7 +372,11 @@ class Unfuser {
   std::vector<Site>& sites_;
   const std::string& method_;
   UnknownLine unknown_;
-  std::unordered_map<const Node*, std::string> behind_;  // how the author wrote a chain that ends in silu
+  struct Silu {
+    std::string spelling;
+    torch::jit::SourceRange line;
+  };
+  std::unordered_map<const Node*, Silu> behind_;  // of ops whose chain ends in one
 };
 
 }  // namespace

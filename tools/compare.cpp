@@ -98,6 +98,12 @@ std::optional<std::string> difference(const Triple& value, const Tolerance& tole
       (strides && fused.strides() != eager.strides()) || fused.device() != eager.device())
     return name + " is " + layout(fused) + ", eager's is " + layout(eager);
   const auto dtype = fused.scalar_type();
+  if (at::isComplexType(dtype)) {
+    const auto parts = [](const at::Tensor& t) {
+      return t.defined() && t.is_complex() ? at::view_as_real(t.detach().resolve_conj()) : at::Tensor();
+    };
+    return difference({name, parts(fused), parts(eager), parts(exact), false}, tolerance);
+  }
   if (!at::isFloatingType(dtype)) {  // right or wrong, also where a double cannot tell two integers apart
     if (at::equal(fused.detach(), eager.detach())) return std::nullopt;
     return name + " differs; it is of " + c10::toString(dtype) + " and should be equal";

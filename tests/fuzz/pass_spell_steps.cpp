@@ -99,6 +99,7 @@ void Speller::arithmetic(const char* name, const char* sign, bool twisted) {
 
 void Speller::divide(bool twisted) {
   Number d = number();
+  may_be_complex_ = d.may_be_complex;
   if (twisted) {
     const std::string v = value_;
     switch (r_.below(5)) {
@@ -217,6 +218,7 @@ void Speller::swish(bool twisted) {
     case 1:
       return set("self." + s_.child("act", silu_part()) + ".forward(" + value_ + ")");
     case 2:
+      if (may_be_complex_) stays("a number that may be complex, in place");
       return set("torch.silu_(" + value_ + ")");
     default:
       break;

@@ -70,7 +70,8 @@ class Speller {
   bool before_bias_ = false;
   bool bias_apart_ = false;  // it is added in the statement at hand, the product was made in another
   bool after_norm_ = false;
-  bool work_inside_ = false;  // the operand at hand is computed where it is read
+  bool may_be_complex_ = false;  // the value, of a number
+  bool work_inside_ = false;     // the operand at hand is computed where it is read
 };
 
 }  // namespace tailor::fuzz

@@ -232,11 +232,11 @@ const Spelling guarded[] = {
                          "self.scale)\nreturn r"},
     {"BnAddDivSwishInPlace", bn_add_div_swish,
      "return torch.silu_(self.batch_norm(self.linear(x)).add_(self.one).div_(self.factor))",
-     GUARDED("self.b", "[self.one, None]", "tailor.as_silu(self.bn_add_div_swish(x), 'linear silu:6 3 5 6')",
+     GUARDED("self.b", "[self.one, None]", "self.bn_add_div_swish(x)",
              "torch.silu_(self.batch_norm(self.linear(x)).add_(self.one).div_(self.factor))")},
     {"GnSwishMulSwishInPlace", gn_swish_mul_swish,
      "return torch.silu_(torch.silu_(self.group_norm(self.linear(x))).mul_(self.scale))",
-     GUARDED("self.b", "[self.scale]", "tailor.as_silu(self.gn_swish_mul_swish(x), 'linear silu:2 silu:5 2 4 5')",
+     GUARDED("self.b", "[self.scale]", "self.gn_swish_mul_swish(x)",
              "torch.silu_(torch.silu_(self.group_norm(self.linear(x))).mul_(self.scale))")},
 };
 INSTANTIATE_TEST_SUITE_P(Guarded, Rewrites, testing::ValuesIn(guarded), name_of_spelling);

@@ -146,6 +146,12 @@ class CommandTest(Command):
         torch.jit.script(Boxed()).save(self.source)
         self.done("fuse", self.source, "-o", self.target, INPUT)
 
+    def test_complex_values(self):
+        """They are compared part by part, and refused where silu refuses them, by the site alone as well."""
+        for rest in ("F.silu(y)", "y * torch.sigmoid(y)"):
+            torch.jit.script(models.build(f"with torch.no_grad():\n    y = (self.bn(self.gemm(x)) + self.one) / 2j\n    y = {rest}\nreturn y")).save(self.source)
+            self.assertIn("fused 1 of 1 sites", self.done("fuse", self.source, "-o", self.target, INPUT))
+
     def test_input_file(self):
         torch.save([torch.randn(models.B, models.K)], self.folder / "x.pt")
         self.done("fuse", self.source, "-o", self.target, "--input-file", self.folder / "x.pt", "--seed", 7)

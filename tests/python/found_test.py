@@ -113,6 +113,42 @@ class FoundByFuzzingTest(Following):
             self.assertEqual("silu does not support automatic differentiation" in said, at_silu, body)
             self.follow(model, eager, body)
 
+    def test_silu_of_complex_values_in_place(self):
+        """It has no such refusal, and gradients of its own. A tensor is looked at when it is there, a number never is."""
+        i = "i = torch.complex(self.scale.detach(), self.buf); "
+        both, torchs_executor_has_none = (True, False), (False,)
+        for body, fused, gradients in (("return F.silu((self.bn(self.gemm(x)) + self.one) / 2j, inplace=True)", False, torchs_executor_has_none),
+                                       ("return F.silu((self.bn(self.gemm(x)) + self.one) / self.divisor, inplace=True)", True, both),
+                                       (i + "return F.silu((self.bn(self.gemm(x)) + i) / 2, inplace=True)", True, torchs_executor_has_none),
+                                       (i + "return self.gn(F.silu(self.gemm(x) + i, inplace=True))", True, both)):
+            model = scripted(body)
+            self.assertEqual(is_fused(model), fused, torch.ops.tailor.inspect(model))
+            self.follow(model, build(body), body, gradients=gradients)
+
+    def test_silu_refuses_wherever_it_stands(self):
+        body = "return F.silu((self.bn(self.gemm(x)) + self.one) / 2j)"
+        model, eager, x = scripted(body).eval(), build(body).eval(), random_inputs(1)
+        self.assertTrue(is_fused(model))
+        for way in (lambda net: torch.func.vmap(net)(torch.stack([x, x])), lambda net: torch.func.functionalize(net)(x.clone().requires_grad_()),
+                    lambda net: torch.func.grad(lambda t: torch.func.vmap(net)(t[None]).abs().sum())(x)):
+            expected = Outcome(lambda: way(eager))
+            self.assertIn("silu does not support", expected.text)
+            self.assertEqual(Outcome(lambda: way(model)).text, expected.text)
+        with torch.no_grad():
+            self.assertIsNone(Outcome(lambda: torch.ops.tailor.as_silu(torch.randn(3, dtype=torch.complex64).requires_grad_(), "")).text)
+
+    def test_chains_that_freezing_makes_one(self):
+        """Of two that differ in how they end, and in nothing before, each comes back as it was written."""
+        swish = "y = torch.group_norm(self.gemm(x), 3, None, None); y = y * torch.sigmoid(y) * self.scale; a = y * torch.sigmoid(y); "
+        body = swish + "z = torch.group_norm(self.gemm(x), 3, None, None); b = F.silu(z * torch.sigmoid(z) * self.scale); return a * 1.0, b * 1.0"
+        frozen = torch.jit.freeze(scripted(body).eval().to(torch.bfloat16))
+        self.assertEqual(str(frozen.graph).count("tailor::linear"), 1, "proves nothing")
+        torch.ops.tailor.unfuse_(frozen)
+        plain, x = scripted(body, on=False).eval().to(torch.bfloat16), random_inputs(1, 64).to(torch.bfloat16)
+        with auto(False), torch.no_grad(), torch.jit.optimized_execution(False):
+            for mine, theirs in zip(frozen(x), plain(x), strict=True):
+                self.assertTrue(torch.equal(mine, theirs))
+
     def test_fused_submodule_under_autocast_of_the_script(self):
         eager = Casts(build("y = self.gemm(x) + self.scale; y = F.silu(y); return self.gn(y)")).eval()
         fused = torch.jit.script(copy.deepcopy(eager))

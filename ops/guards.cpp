@@ -242,6 +242,8 @@ bool wants_gradient(const at::Tensor& input, const at::Tensor& weight, const std
 bool uniform_op(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                 OptionalTensors operands, bool inference_only, bool order_only) {
   if (inference_only && wants_gradient(input, weight, bias, operands)) return false;
+  const auto is_complex = [](const at::Tensor& t) { return t.is_complex(); };  // of which silu refuses gradients
+  if (order_only && is_any(is_complex, input, weight, bias, operands)) return false;
   if (order_only) return shape_without_work(input, weight, bias, operands) && !may_lie_across(operands);
   return uniform(input, weight, bias, operands);
 }

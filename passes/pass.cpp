@@ -14,6 +14,7 @@
 #include "match.h"
 #include "prove.h"
 #include "rewrite.h"
+#include "twins.h"
 
 namespace tailor {
 namespace {
@@ -51,14 +52,19 @@ void normalise(std::shared_ptr<Graph> graph) {
   make_orders_constant(graph->block());
 }
 
-// A submodule was fused by itself, and its parent calls it inside `with autocast`: there it must be what torch can cast.
-bool unfuse_under_autocast(const std::shared_ptr<Graph>& graph) {
-  bool autocasts = false;
+// Methods were fused by themselves, and here they are called: inside `with autocast` an op must be what torch can cast, and of equal
+// ops only the pass can tell, from what was written, whether torch may make one.
+bool unfuse_what_was_called(const std::shared_ptr<Graph>& graph) {
+  bool has_reason = false;
+  Twins twins(*graph);
   for_each_block(graph->block(), [&](Block* block) {
-    for (const Node* node : block->nodes()) autocasts = autocasts || enters_autocast(node);
+    for (Node* node : block->nodes()) {
+      if (enters_autocast(node)) has_reason = true;
+      if (const Chain* chain = fused_chain(node); chain && twins.note(node, *chain)) has_reason = true;
+    }
   });
   std::vector<Site> ignored;
-  return autocasts && unfuse_graph(graph, ignored, "");
+  return has_reason && unfuse_graph(graph, ignored, "");
 }
 
 constexpr const char* taken = "what follows belongs to the chain of another linear";
@@ -66,7 +72,7 @@ constexpr const char* taken = "what follows belongs to the chain of another line
 class Search {
  public:
   Search(const std::shared_ptr<Graph>& graph, const PassOptions& options, const std::string& of_all)
-      : surroundings_(graph), options_(options), of_all_(of_all) {
+      : surroundings_(graph), twins_(*graph), options_(options), of_all_(of_all) {
     look(graph->block());
   }
 
@@ -76,6 +82,7 @@ class Search {
   void look(Block* block) {
     for (Node* node : block->nodes()) {
       if (const Chain* chain = fused_chain(node)) {
+        twins_.note(node, *chain);
         findings_.push_back({{std::string(chain->name), options_.method, source_line(node), true, ""}});
       } else if (!claimed_.contains(node)) {
         if (const auto linears = linears_at(node); !linears.empty())
@@ -123,6 +130,12 @@ class Search {
           note(*chain, proven_nearness, *reason);
           continue;
         }
+        if (const Node* twin = twins_.note(whole)) {
+          note(*chain, proven_nearness,
+               "it computes what the chain up to " + describe(twin) +
+                   " computes, written in another way or in place, and torch would make one of the two");
+          continue;
+        }
         for (const Part& part : whole.parts) claimed_.insert(part.node);
         best.site.rule = chain->name;
         best.site.fused = true;
@@ -166,6 +179,7 @@ class Search {
   }
 
   Surroundings surroundings_;
+  Twins twins_;
   const PassOptions& options_;
   const std::string& of_all_;  // a reason to leave all alone
   std::vector<Finding> findings_;
@@ -221,7 +235,7 @@ void for_each_forked_graph(Block* block, Visitor&& visit) {
 PassResult run_on(const std::shared_ptr<Graph>& graph, const PassOptions& options, const std::string& of_all) {
   PassResult result;
   if (!has_linear(graph->block()) && !has_tailor_op(graph->block())) return result;
-  result.changed = unfuse_under_autocast(graph);
+  result.changed = unfuse_what_was_called(graph);
   const bool was_fused = has_tailor_op(graph->block());
   normalise(graph);
   const InPlaceResults results(graph->block());

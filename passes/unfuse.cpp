@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "lines.h"
 #include "match.h"
@@ -243,22 +244,23 @@ void move_before(Node* place, Block* from) {
   for (Node* node : nodes) node->moveBefore(place);
 }
 
-// The parts of the chain as its author spelled it, moved out of the If that rewrite() made; nothing where that holds no
-// spelling of the chain, which a file may say.
-std::vector<Part> take_spelling(Node* choice, const Chain& chain) {
-  Block* spelled = choice->blocks()[1];
-  Value* result = spelled->outputs()[0];
+// The parts of the chain as its author spelled it, within the If that rewrite() made; nothing where freezing has taken some of them out,
+// or made others of them.
+std::vector<Part> spelled_in(Block* spelled, const Chain& chain) {
   for (Node* node : spelled->nodes())
     for (const Linear& linear : linears_at(node, Right::transpose_or_constant)) {
       auto found = match(chain, linear);
       auto* whole = std::get_if<Match>(&found);
-      if (!whole || whole->last()->output() != result) continue;
+      if (!whole || whole->last()->output() != spelled->outputs()[0]) continue;
       if (linear.transpose) whole->parts.insert(whole->parts.begin(), {linear.transpose, -1});
-      move_before(choice, spelled);
-      choice->output()->replaceAllUsesWith(result);
       return whole->parts;
     }
   return {};
+}
+
+// Whether the node is an If as rewrite() makes them.
+bool is_choice(const Node* node) {
+  return node->kind() == c10::prim::If && is_tailor(node->input()->node(), "uniform") && node->outputs().size() < 2;
 }
 
 class Unfuser {
@@ -268,6 +270,8 @@ class Unfuser {
 
   void run(Block* block) {
     take_from_behind(block);
+    note_choices(block);
+    own_checks(block);
     undo_ops(block);
     undo_checks_left(block);
   }
@@ -282,10 +286,10 @@ class Unfuser {
         Value* result = node->input(0);
         Node* op = seen(result)->node();
         if (fused_chain(op) && op->output()->uses().size() > 1) {  // freezing made one of equal ones
-          op = graph_.createClone(op, [](Value* value) { return value; })->insertBefore(node);
+          op = clone(op)->insertBefore(node);
           result = op->output();
         }
-        behind_[op] = {text_of(node->input(1)), node->sourceRange()};
+        behind_[op] = {text_of(node->input(1)), node->sourceRange(), node->callstack()};
         result->copyMetadata(node->output());
         node->output()->replaceAllUsesWith(result);
         destroy_if_unused(node);
@@ -293,11 +297,65 @@ class Unfuser {
     });
   }
 
+  // Which chain each If chooses, while its op is still to be seen: torch may have put that elsewhere.
+  void note_choices(Block* top) {
+    for_each_block(top, [&](Block* block) {
+      for (Node* node : block->nodes()) {
+        if (!is_choice(node)) continue;
+        const Block* fused = node->blocks()[0];
+        std::vector<const Node*> ops(fused->nodes().begin(), fused->nodes().end());
+        for (const Value* result : fused->outputs()) ops.push_back(seen(const_cast<Value*>(result))->node());
+        for (const Node* op : ops)
+          if (const Chain* chain = fused_chain(op)) chosen_[node] = chain;
+      }
+    });
+  }
+
+  // Torch makes one of equal checks, each of which knows where its own chain's parts stood: every chain gets its own again.
+  void own_checks(Block* top) {
+    std::vector<Node*> owners;  // of checks
+    for_each_block(top, [&](Block* block) {
+      const bool is_chosen = block->owningNode() && is_choice(block->owningNode());
+      for (Node* node : block->nodes())
+        if (is_choice(node) || (fused_chain(node) && !is_chosen)) owners.push_back(node);
+    });
+    std::unordered_set<const Node*> owned;
+    for (Node* owner : owners) {
+      Node* asked = owner;
+      if (is_choice(owner)) {
+        asked = owner->input()->node();
+        if (!owned.insert(asked).second) {
+          asked = clone(asked)->insertBefore(owner);
+          owner->replaceInput(0, asked->output());
+        }
+      }
+      Value* shared = asked->input(0);
+      const auto checks = checks_before(shared);
+      const auto is_owned = [&](const Node* check) { return owned.contains(check); };
+      if (std::any_of(checks.begin(), checks.end(), is_owned)) {
+        Value* passed = checks.front()->input(0);
+        for (Node* check : checks) {
+          Node* own = clone(check)->insertAfter(check);
+          own->replaceInput(0, passed);
+          passed = own->output(0);
+        }
+        asked->replaceInput(0, passed);
+        for (Block* block : owner->blocks())
+          for (Node* node : block->nodes()) node->replaceInputWith(shared, passed);
+      }
+      owned.insert(checks.begin(), checks.end());
+    }
+  }
+
+  Node* clone(Node* node) {
+    return graph_.createClone(node, [](Value* value) { return value; });
+  }
+
   void undo_ops(Block* block) {
     for (auto it = block->nodes().begin(); it != block->nodes().end();) {
       Node* node = *it++;
-      if (node->kind() == c10::prim::If && is_tailor(node->input()->node(), "uniform") && node->outputs().size() < 2) {
-        undo_choice(node);
+      if (const auto chosen = chosen_.find(node); chosen != chosen_.end()) {
+        undo_choice(node, *chosen->second);
         continue;
       }
       if (const Chain* chain = fused_chain(node))
@@ -315,12 +373,16 @@ class Unfuser {
         if (is_tailor(node, "check") && !node->output(0)->hasUses()) last_ones.push_back(node);
     });
     for (Node* check : last_ones) {
-      const auto text = text_of_check(graph_, check);
-      if (!text) continue;
       auto checks = checks_before(check->input(0));
       checks.push_back(check);
-      undo_checks(Author(graph_, *text, check, unknown_).write(), checks);
+      write_checks(checks);
     }
+  }
+
+  // What the last of the checks knows of their chain's parts, written once more for those who read a shape.
+  void write_checks(const std::vector<Node*>& checks) {
+    if (const auto text = text_of_check(graph_, checks.back()))
+      undo_checks(Author(graph_, *text, checks.back(), unknown_).write(), checks);
   }
 
   void note(const Chain& chain, const Node* node) {
@@ -335,7 +397,10 @@ class Unfuser {
     const Text text = text_of_op(op, chain, ends_in_silu ? silu->second.spelling : spelling_of(checks));
     const auto parts = Author(graph_, text, op, unknown_).write();
     Value* result = parts.back().node->output();
-    if (ends_in_silu) result->node()->setSourceRange(silu->second.line);
+    if (ends_in_silu) {
+      result->node()->setSourceRange(silu->second.line);
+      if (silu->second.calls) result->node()->setCallStack(*silu->second.calls);
+    }
     result->copyMetadata(op->output());
     result->setType(op->output()->type());
     op->output()->replaceAllUsesWith(result);
@@ -343,29 +408,34 @@ class Unfuser {
     undo_checks(parts, checks);
   }
 
-  void undo_choice(Node* choice) {
+  void undo_choice(Node* choice, const Chain& chain) {
     Node* uniform = choice->input()->node();
     const auto checks = checks_before(uniform->input(0));
-    for (Node* node : choice->blocks()[0]->nodes()) {
-      const Chain* chain = fused_chain(node);
-      if (!chain) continue;
+    if (choice->outputs().empty()) {
       // Where nobody reads the result, torch drops it when it compiles a file, and the spelling that made it, which is not
       // known to write statistics. The op is.
-      const bool is_read = !choice->outputs().empty();
-      std::vector<Part> parts;
-      if (is_read) {
-        parts = take_spelling(choice, *chain);
-        if (parts.empty()) return;
-        note(*chain, node);
-      } else {
-        move_before(choice, choice->blocks()[0]);
-      }
+      const auto op = std::find_if(choice->blocks()[0]->nodes().begin(), choice->blocks()[0]->nodes().end(),
+                                   [](const Node* node) { return fused_chain(node) != nullptr; });
+      Node* left = op == choice->blocks()[0]->nodes().end() ? nullptr : *op;
+      move_before(choice, choice->blocks()[0]);
       choice->destroy();
       destroy_if_unused(uniform);
-      if (!is_read) return undo_op(node, *chain);
-      undo_checks(parts, checks);
+      if (left) undo_op(left, chain);
       return;
     }
+    note(chain, uniform);
+    Block* spelled = choice->blocks()[1];
+    const auto parts = spelled_in(spelled, chain);
+    Value* result = spelled->outputs()[0];
+    move_before(choice, spelled);
+    choice->output()->replaceAllUsesWith(result);
+    choice->destroy();
+    destroy_if_unused(uniform);
+    const auto is_read = [](const Node* check) { return check->output(1)->hasUses(); };
+    if (parts.empty() && std::any_of(checks.begin(), checks.end(), is_read))
+      write_checks(checks);
+    else
+      undo_checks(parts, checks);
   }
 
   Graph& graph_;
@@ -375,8 +445,10 @@ class Unfuser {
   struct Silu {
     std::string spelling;
     torch::jit::SourceRange line;
+    std::optional<torch::jit::InlinedCallStackPtr> calls;
   };
   std::unordered_map<const Node*, Silu> behind_;  // of ops whose chain ends in one
+  std::unordered_map<const Node*, const Chain*> chosen_;
 };
 
 }  // namespace

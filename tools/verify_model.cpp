@@ -64,13 +64,14 @@ struct Call {
   const std::vector<c10::IValue>& inputs;
   uint64_t seed;
   bool optimised;  // by torch's executor
+  bool gradients = true;
 };
 
 Outcome run(const Module& module, const Call& call, std::optional<bool> training,
             std::optional<at::ScalarType> floating = std::nullopt) try {
-  const auto& [inputs, seed, optimised] = call;
+  const auto& [inputs, seed, optimised, gradients] = call;
   const torch::jit::GraphOptimizerEnabledGuard guard(optimised);
-  const at::AutoGradMode with_gradients(true);
+  const at::AutoGradMode with_gradients(gradients);
   at::manual_seed(seed);  // dropout draws the same mask in every run
   auto copied = copy(module, training, floating);
 
@@ -167,17 +168,26 @@ std::string does_not_run(const Module& module, std::string why) {
   return message + "; forward takes (" + printable(wanted) + "): describe each with --input, or all in --input-file";
 }
 
-Verdict verify_call(const Module& original, const Module& fused, const Call& call) {
+Verdict verify_call(const Module& original, const Module& fused, Call call) {
   std::string skipped;
   bool first = true;
   for (const auto& [name, training] : modes(original)) {
     const bool as_saved = std::exchange(first, false);
-    const auto eager = run(original, call, training);
-    if (!eager.error.empty() && as_saved) return {false, does_not_run(original, eager.error)};
-    const auto ours = run(fused, call, training);
-    if (!eager.error.empty() && !ours.error.empty()) {
-      skipped = "not " + name + ", where the original does not run";
-      continue;
+    call.gradients = true;
+    auto eager = run(original, call, training);
+    auto ours = run(fused, call, training);
+    if (!eager.error.empty() && ours.error.empty())
+      return {false, "runs where the original raises '" + eager.error + "', " + name};
+    if (!eager.error.empty()) {  // it may be for those who want no gradients
+      const std::string why = eager.error;
+      call.gradients = false;
+      eager = run(original, call, training);
+      if (!eager.error.empty() && as_saved) return {false, does_not_run(original, why)};
+      ours = run(fused, call, training);
+      if (!eager.error.empty() && !ours.error.empty()) {
+        skipped = "not " + name + ", where the original does not run";
+        continue;
+      }
     }
     if (!ours.error.empty()) return {false, "raises '" + ours.error + "', the original does not, " + name};
     if (!eager.error.empty()) return {false, "runs where the original raises '" + eager.error + "', " + name};

@@ -122,7 +122,7 @@ bool learned(const Origin& origin, const c10::IValue& value) {
 }
 
 Outcome run(const std::shared_ptr<Graph>& graph, const Specimen& specimen, const std::vector<c10::IValue>& values,
-            std::optional<at::ScalarType> floating, uint64_t seed) try {
+            std::optional<at::ScalarType> floating, uint64_t seed, bool gradients) try {
   auto copy = graph->copy();
   if (floating) {
     for (auto* node : copy->nodes())
@@ -134,7 +134,7 @@ Outcome run(const std::shared_ptr<Graph>& graph, const Specimen& specimen, const
       for (auto* value : node->outputs())
         if (value->type()->isSubtypeOf(*c10::TensorType::get())) copy->registerOutput(value);
   }
-  at::AutoGradMode with_gradients(true);
+  at::AutoGradMode with_gradients(gradients);
   torch::jit::Stack stack;
   Outcome outcome;
   std::vector<at::Tensor> inputs;
@@ -230,16 +230,20 @@ struct Judgement : Verdict {
 };
 
 // One setting of `training`.
-Judgement check(const Specimen& specimen, const std::vector<c10::IValue>& values, uint64_t seed) {
-  const auto eager = run(specimen.before, specimen, values, std::nullopt, seed);
-  const auto fused = run(specimen.after, specimen, values, std::nullopt, seed);
-  if (!eager.error.empty() && !fused.error.empty()) return {{true, "sampled inputs do not fit: " + eager.error}};
+Judgement check(const Specimen& specimen, const std::vector<c10::IValue>& values, uint64_t seed,
+                bool gradients = true) {
+  const auto eager = run(specimen.before, specimen, values, std::nullopt, seed, gradients);
+  const auto fused = run(specimen.after, specimen, values, std::nullopt, seed, gradients);
+  if (!eager.error.empty() && !fused.error.empty()) {  // it may be for those who want no gradients
+    if (gradients) return check(specimen, values, seed, false);
+    return {{true, "sampled inputs do not fit: " + eager.error}};
+  }
   if (!fused.error.empty()) return {{false, "raises '" + fused.error + "', eager does not"}};
   if (!eager.error.empty()) return {{false, "runs where eager raises '" + eager.error + "'"}};
-  auto exact = run(specimen.before, specimen, values, at::kDouble, seed);
+  auto exact = run(specimen.before, specimen, values, at::kDouble, seed, gradients);
   if (exact.error.empty()) {
     // In float64 the two agree in all digits that count, and what was rewritten wrongly shows in any dtype.
-    const auto twin = run(specimen.after, specimen, values, at::kDouble, seed);
+    const auto twin = run(specimen.after, specimen, values, at::kDouble, seed, gradients);
     const bool ran = twin.error.empty();  // not where it names a dtype
     if (const auto different = ran ? compare(specimen, twin, exact, exact) : std::nullopt)
       return {{false, *different + ", in float64"}};

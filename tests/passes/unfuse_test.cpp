@@ -161,9 +161,9 @@ TEST(Unfuse, ChoicesOfAnotherHand) {
       "if tailor.uniform(x, self.w, self.b, annotate(List[Optional[Tensor]], [self.scale])):\n    z = ";
   const std::string op = "self.mul_bn(x)";
   const std::string spelled = "self.batch_norm(torch.addmm(self.b, x, self.w.t()) * self.scale)";
-  for (const std::string& body : std::vector<std::string>{
-           choice + op + "\nelse:\n    z = x\nreturn z", choice + spelled + "\nelse:\n    z = " + op + "\nreturn z",
-           choice + op + "\n    n = 1\nelse:\n    z = " + spelled + "\n    n = 2\nreturn z, n"}) {
+  for (const std::string& body :
+       std::vector<std::string>{choice + spelled + "\nelse:\n    z = " + op + "\nreturn z",
+                                choice + op + "\n    n = 1\nelse:\n    z = " + spelled + "\n    n = 2\nreturn z, n"}) {
     const Module module = net(body);
     const auto graph = graph_of(module);
     const auto as_it_was = graph->copy();
@@ -178,6 +178,44 @@ TEST(Unfuse, ChoicesOfAnotherHand) {
     for (std::size_t i = 0; i < before.values.size(); ++i)
       EXPECT_TRUE(at::allclose(before.values[i], after.values[i], 1e-9, 1e-9)) << body;
   }
+}
+
+// Where freezing has changed the author's spelling, so that it is no chain any more, what stands in its place is taken for it.
+TEST(Unfuse, TakesTheFilesWordForTheSpelling) {
+  const auto graph = graph_of(net(
+      "if tailor.uniform(x, self.w, self.b, annotate(List[Optional[Tensor]], [self.scale])):\n    z = self.mul_bn(x)\n"
+      "else:\n    z = torch.relu(x)\nreturn z"));
+  std::vector<Site> sites;
+  ASSERT_TRUE(unfuse_graph(graph, sites, "forward"));
+  graph->lint();
+  ASSERT_EQ(sites.size(), 1u);
+  EXPECT_EQ(sites[0].rule, "linear_mul_batch_norm");
+  EXPECT_EQ(text(graph), text(graph_of(net("return torch.relu(x)"))));
+}
+
+// Freezing makes one of two ops that differ in nothing but what stands behind them, and of equal checks.
+TEST(Unfuse, GivesEachChainItsOwn) {
+  const auto unfused = [](const std::string& body) {
+    const auto graph = graph_of(net(body));
+    std::vector<Site> sites;
+    EXPECT_TRUE(unfuse_graph(graph, sites, "forward"));
+    graph->lint();
+    EXPECT_EQ(sites.size(), 2u);
+    EXPECT_FALSE(has_tailor_op(graph->block()));
+    return text(graph);
+  };
+  const std::string norm = "self.swish(self.group_norm(self.linear(x))) * self.scale";
+  EXPECT_EQ(unfused("a = self.gn_swish_mul_swish(x); b = tailor.as_silu(a, 'linear silu:5'); return a, b"),
+            text(graph_of(net("a = self.swish(" + norm + "); b = self.silu(" + norm + "); return a, b"))));
+  const std::string check =
+      "v, m = tailor.check(x, self.w, self.b, annotate(List[Optional[Tensor]], [self.scale]), "
+      "'linear_add_swish_group_norm', 3, 'linear silu:3'); ";
+  const std::string op = "tailor.linear_add_swish_group_norm(v, self.w, self.b, self.scale, ";
+  EXPECT_EQ(unfused(check + "a = " + op + "3, self.gamma, self.beta, 0.001, True); b = " + op +
+                    "3, None, None, 0.001, True); return a, b"),
+            text(graph_of(net("y = self.silu(self.linear(x) + self.scale); a = self.group_norm(y); "
+                              "z = self.silu(self.linear(x) + self.scale); "
+                              "return a, torch.group_norm(z, 3, None, None, 0.001, True)"))));
 }
 
 // A check has the line of the part for which it stands; other calls lead to their linear, or where that will not do nowhere.

@@ -152,6 +152,11 @@ class CommandTest(Command):
             torch.jit.script(models.build(f"with torch.no_grad():\n    y = (self.bn(self.gemm(x)) + self.one) / 2j\n    y = {rest}\nreturn y")).save(self.source)
             self.assertIn("fused 1 of 1 sites", self.done("fuse", self.source, "-o", self.target, INPUT))
 
+    def test_a_model_for_those_who_want_no_gradients(self):
+        """Silu of complex values has none: with them it does not run, as it was written either."""
+        torch.jit.script(models.build("return F.silu((self.bn(self.gemm(x)) + self.one) / 2j)")).eval().save(self.source)
+        self.assertIn("1 site checked by itself, the whole model checked", self.done("fuse", self.source, "-o", self.target, INPUT))
+
     def test_input_file(self):
         torch.save([torch.randn(models.B, models.K)], self.folder / "x.pt")
         self.done("fuse", self.source, "-o", self.target, "--input-file", self.folder / "x.pt", "--seed", 7)

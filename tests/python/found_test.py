@@ -149,6 +149,64 @@ class FoundByFuzzingTest(Following):
             for mine, theirs in zip(frozen(x), plain(x), strict=True):
                 self.assertTrue(torch.equal(mine, theirs))
 
+    def test_one_chain_in_two_spellings(self):
+        """Of two equal ops torch would make one, also where one of them is to have no gradients."""
+        one, other = "F.linear(x, self.w, self.b)", "x @ self.w.t() + self.b"
+        def both(first, second, in_place=False):
+            tail = "torch.sigmoid({0}).mul_(1.7).add_({0})" if in_place else "torch.sigmoid({0}) * 1.7 + {0}"
+            return f"with torch.no_grad():\n    y = {first}\n    a = {tail.format('y')}\nz = {second}\nb = {tail.format('z')}\nreturn a * 2.0, b.tanh()"
+        called = (f"def first(self, x):\n    z = {one}\n    return torch.sigmoid(z) * 1.7 + z\ndef second(self, x):\n    y = {other}\n"
+                  "    return torch.sigmoid(y) * 1.7 + y\ndef forward(self, x):\n    with torch.no_grad():\n        a = self.second(x)\n    return a, self.first(x)")
+        for body in (both(one, other), both(other, one), both(other, one, in_place=True), both(one, other, in_place=True), called):
+            for of in (lambda net: net, lambda net: torch.jit.freeze(net.eval())):
+                model, eager, x = of(scripted(body)), build(body), random_inputs(1).requires_grad_()
+                self.assertTrue(is_fused(model), body)
+                for _ in range(3):
+                    results = [Outcome(lambda: torch.autograd.grad(sum(out.sum() for out in net(x)), x)) for net in (model, eager)]
+                    self.assertEqual(results[0].error, results[1].error, body)
+                    if results[1].error is None:
+                        self.assert_near(results[0].value, results[1].value, body)
+
+    def test_a_complex_operand_on_the_left_of_what_silu_reads(self):
+        body = "i = torch.complex(self.scale.detach(), self.buf); return torch.group_norm(F.silu(i + self.gemm(x)), 3, None, None)"
+        said = [Outcome(lambda: net(random_inputs(1))).text for net in (scripted(body), build(body))]
+        self.assertIn("silu does not support", said[1])
+        self.assertEqual(*said)
+
+    def test_unfuse_what_freezing_has_moved(self):
+        """Out of the author's spelling, in his own or into another's; and a check that two chains have together."""
+        norm = "torch.batch_norm(self.gemm(x), self.bn.weight, self.bn.bias, self.bn.running_mean, self.bn.running_var, False, 0.1, 1e-5, False)"
+        swish = "F.silu(self.gemm(x) + self.scale)"
+        for body in ("z = self.gemm(x); y = self.gemm(x); return torch.group_norm(F.silu(self.scale + y), 3, None, None), z.relu()",
+                     "s = torch.sigmoid(self.gemm(x)); y = self.gemm(x); b = torch.sigmoid(y).mul_(1.3).add_(y); return b, s * 2.0",
+                     "z = x @ self.w.t(); y = x @ self.w.t(); return torch.sigmoid(y) * 1.3 + y, z.relu()",
+                     "z = self.gemm(x); y = self.gemm(x); return self.bn(self.scale * y), z.relu()",
+                     "y = F.linear(x, self.w); a = torch.sigmoid(y) * 1.3 + y; z = x @ self.w.t(); b = torch.sigmoid(z) * 1.3 + z; return a * 1.0, b * 1.0",
+                     f"return F.silu((self.one + {norm}) / 2.0), x",
+                     f"a = self.gn({swish}); b = self.gn_bare({swish}); return a, b",
+                     f"a = self.gn({swish})\nc = a\nfor i in range(2):\n    c = self.gn_bare({swish})\nreturn a * 1.0, c * 1.0"):
+            frozen = torch.jit.freeze(scripted(body).eval().to(torch.bfloat16))
+            self.assertTrue(is_fused(frozen), body)
+            sites = json.loads(torch.ops.tailor.unfuse_(frozen))["sites"]
+            self.assertGreater(len(sites), 0, body)
+            self.assertNotIn("tailor::", str(frozen.graph), body)
+            plain, x = torch.jit.freeze(scripted(body, on=False).eval().to(torch.bfloat16)), random_inputs(1, 64).to(torch.bfloat16)
+            with auto(False), torch.no_grad(), torch.jit.optimized_execution(False):
+                for mine, theirs in zip(frozen(x), plain(x), strict=True):
+                    self.assertTrue(torch.equal(mine, theirs), body)
+
+    def test_frames_of_an_unfused_silu(self):
+        body = ("def act(self, v):\n    return F.silu(v)\ndef pre(self, x):\n    return self.bn(self.gemm(x)) + self.one\n"
+                "def forward(self, x):\n    y = self.pre(x)\n    y = y / 2j\n    return self.act(y)")
+        def frames(net):
+            with auto(False), torch.jit.optimized_execution(False):
+                said = Outcome(lambda: net(random_inputs(1))).exception
+            return [line.split(", ", 1)[1] for line in said.splitlines() if line.lstrip().startswith('File "net')]
+        plain, unfused = scripted(body, on=False), scripted(body)
+        torch.ops.tailor.unfuse_(unfused)
+        self.assertEqual(len(frames(plain)), 2)
+        self.assertEqual(frames(unfused), frames(plain))
+
     def test_fused_submodule_under_autocast_of_the_script(self):
         eager = Casts(build("y = self.gemm(x) + self.scale; y = F.silu(y); return self.gn(y)")).eval()
         fused = torch.jit.script(copy.deepcopy(eager))

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/hopper/batch_plan.h"
+#include "kernels/hopper/elements_plan.h"
 #include "kernels/hopper/few_rows_plan.h"
 
 namespace {
@@ -24,7 +25,7 @@ constexpr const char* help =
 
 The kernels are asked in this order, and the first that takes a call gets it; a call that none takes gets torch's linear and a
 kernel for its tail. Times are the plan's estimates in microseconds, made to be compared with each other; `not` are other ways to
-cut a problem into tiles. The plan takes it that rows lie one after another, aligned, and heeds TAILOR_HOPPER.
+cut a problem. The plan takes it that rows lie one after another, aligned, and heeds TAILOR_HOPPER.
 )";
 
 struct Question {
@@ -99,18 +100,31 @@ std::string tiles_by(const TilePlan& plan) {
          " rounds" + (plan.in_turns ? ", the halves of a tile in turns" : "");
 }
 
-std::string other_tiles(const Shape& shape, const TilePlan& taken) {
-  std::string lines;
-  for_each_tiling(shape, [&](const TilePlan& plan) {
-    if (plan.columns != taken.columns || plan.in_turns != taken.in_turns)
-      lines += "    not " + tiles_by(plan) + ": " + std::to_string(std::lround(plan.time)) + " us\n";
-  });
-  return lines;
-}
-
 std::string strips_of(const StripsPlan& plan) {
   return "strips of 128 columns x " + std::to_string(plan.tile_rows) + " rows, the sums in " +
          std::to_string(plan.parts) + " parts";
+}
+
+// How the path `hopper` multiplies elements, and how not.
+std::string elements_of(const Shape& shape) {
+  return takes_strips_of_elements(shape, wanted()) ? strips_of(plan_few_elements(shape))
+                                                   : tiles_by(plan_tiles(shape, wanted()));
+}
+std::string others_of(const Shape& shape) {
+  const bool by_strips = takes_strips_of_elements(shape, wanted());
+  const TilePlan taken = plan_tiles(shape, wanted());
+  std::string lines;
+  const auto add = [&](const std::string& how, double time) {
+    lines += "    not " + how + ": " + std::to_string(std::lround(time)) + " us\n";
+  };
+  for_each_tiling(shape, [&](const TilePlan& plan) {
+    if (by_strips || plan.columns != taken.columns || plan.in_turns != taken.in_turns) add(tiles_by(plan), plan.time);
+  });
+  if (!by_strips && may_be_strips_of_elements(shape)) {
+    const StripsPlan plan = plan_few_elements(shape);
+    add(strips_of(plan), plan.time);
+  }
+  return lines;
 }
 
 std::vector<Answer> answers(const Question& question) {
@@ -125,10 +139,9 @@ std::vector<Answer> answers(const Question& question) {
       if (why == nullptr) why = refuses_matrix(each);
     const auto refused = [&](const char* otherwise) { return why != nullptr ? why : otherwise; };
     if (!shape.batch_statistics) {
-      const TilePlan plan = plan_tiles(shape, wanted());
       const Estimate time = estimate(shape, wanted());
-      return {{"hopper", refused(refuses(shape, wanted())), time.whole, time.apart, tiles_by(plan), tail,
-               other_tiles(shape, plan)}};
+      return {{"hopper", refused(refuses(shape, wanted())), time.whole, time.apart, elements_of(shape), tail,
+               others_of(shape)}};
     }
     const Estimate time = estimate_of_gathering(shape);
     shape.clusters = shape.processors / 2;

@@ -206,7 +206,7 @@ KNOWN = [
             switches={"TAILOR_HOPPER": "always"}),
     Program("fuzz_ops_few_rows", "Ops on a GPU, the kernels for few rows forced", "--device cuda --count 20000", OPS, gpu=True, jobs=4,
             draws=True, switches={"TAILOR_HOPPER": "few_rows"}),
-    Program("fuzz_ops_strips", "Ops on a GPU, the strips of halves forced", "--device cuda --count 20000", OPS, gpu=True, jobs=4,
+    Program("fuzz_ops_strips", "Ops on a GPU, strips forced", "--device cuda --count 20000", OPS, gpu=True, jobs=4,
             draws=True, switches={"TAILOR_HOPPER": "strips"}),
     Program("fuzz_files", "Mutants of model files", "--count 100000", draws=True),
     Program("fuzz_reader", "The archive reader, guided by coverage", f"--corpus {ROOT}/tests/fuzz/corpus --seconds 3600", draws=True),

@@ -10,7 +10,10 @@ namespace tailor::hopper {
 
 inline int bytes_of(Element element) { return element == Element::float32 ? 4 : 2; }
 
-// As the copy engine reads it.
+// As the copy engine reads them.
+inline Matrix x_of(const Linear& linear, const Tail& tail) {
+  return {linear.x, tail.rows, linear.inner, linear.x_stride, bytes_of(tail.element)};
+}
 inline Matrix weight_of(const Linear& linear, const Tail& tail) {
   return {linear.weight, tail.columns, linear.inner, linear.weight_stride, bytes_of(tail.element)};
 }

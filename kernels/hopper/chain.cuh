@@ -4,6 +4,7 @@
 #pragma once
 #include "batch_plan.h"
 #include "call.cuh"
+#include "few_elements_chain.cuh"
 #include "few_halves_chain.cuh"
 #include "few_rows_chain.cuh"
 #include "kernel.cuh"
@@ -14,7 +15,7 @@ namespace tailor::hopper {
 struct Matrices {
   const Matrix x, weight, out;
   Matrices(const Linear& linear, const Tail& tail)
-      : x{linear.x, tail.rows, linear.inner, linear.x_stride, bytes_of(tail.element)},
+      : x{x_of(linear, tail)},
         weight{weight_of(linear, tail)},
         out{tail.out, tail.rows, tail.columns, tail.columns, bytes_of(tail.element)} {}
 };
@@ -189,10 +190,15 @@ const char* by_tile_width(int columns, Do do_it) {
 template <class Chain, class Precision>
 const char* launch(const Linear& linear, const Tail& tail, cudaStream_t stream) {
   return by_group_width<Chain>(tail, [&]<int group_width>() {
-    if constexpr (has_batch_norm<Chain> && sizeof(typename Precision::Element) == 2)
+    constexpr bool has_16_bits = sizeof(typename Precision::Element) == 2;
+    if constexpr (has_batch_norm<Chain> && has_16_bits)
       if (tail.norm.batch_statistics)
         return launch_one<Chain, Precision, group_width, Manner::agreeing, widest_tile>(linear, tail, stream);
-    const TilePlan plan = plan_tiles(shape_of<Chain>(linear, tail), wanted());
+    const Shape shape = shape_of<Chain>(linear, tail);
+    if constexpr (has_16_bits)
+      if (takes_strips_of_elements(shape, wanted()))
+        return launch_few_elements<Chain, Precision, group_width>(linear, tail, stream);
+    const TilePlan plan = plan_tiles(shape, wanted());
     if constexpr (group_width > 0)
       if (plan.in_turns)
         return launch_one<Chain, Precision, group_width, Manner::in_turns, widest_tile>(linear, tail, stream);

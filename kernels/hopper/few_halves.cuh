@@ -34,8 +34,9 @@ using FewHalvesMemory = StripMemory<StepOfHalves<tile_rows>, FactsOfStrip<tile_r
 
 template <class Chain, int tile_rows, int group_width>
 struct FewHalves
-    : Strip<Chain, FewHalvesProblem<tile_rows>, FewHalvesMemory<Chain, tile_rows>, tile_rows, group_width> {
-  using Base = Strip<Chain, FewHalvesProblem<tile_rows>, FewHalvesMemory<Chain, tile_rows>, tile_rows, group_width>;
+    : Strip<Chain, float, FewHalvesProblem<tile_rows>, FewHalvesMemory<Chain, tile_rows>, tile_rows, group_width> {
+  using Base =
+      Strip<Chain, float, FewHalvesProblem<tile_rows>, FewHalvesMemory<Chain, tile_rows>, tile_rows, group_width>;
   using Base::Base, Base::barrier, Base::column, Base::first, Base::lane, Base::memory, Base::problem, Base::stages,
       Base::steps, Base::tile, Base::warp;
   using typename Base::Now;

@@ -40,8 +40,8 @@ template <class Chain, int tile_rows>
 using FewRowsMemory = StripMemory<StepOfThirds<tile_rows>, SeenOfStrip, Which<Chain>::count, tile_rows>;
 
 template <class Chain, int tile_rows, int group_width>
-struct FewRows : Strip<Chain, FewRowsProblem, FewRowsMemory<Chain, tile_rows>, tile_rows, group_width> {
-  using Base = Strip<Chain, FewRowsProblem, FewRowsMemory<Chain, tile_rows>, tile_rows, group_width>;
+struct FewRows : Strip<Chain, float, FewRowsProblem, FewRowsMemory<Chain, tile_rows>, tile_rows, group_width> {
+  using Base = Strip<Chain, float, FewRowsProblem, FewRowsMemory<Chain, tile_rows>, tile_rows, group_width>;
   using Base::Base, Base::barrier, Base::column, Base::first, Base::lane, Base::memory, Base::parts, Base::problem,
       Base::stages, Base::steps, Base::tile, Base::warp;
   using typename Base::Now;

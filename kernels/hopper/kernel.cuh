@@ -281,7 +281,7 @@ struct Kernel {
       for (int part = 0; part < Now::count; ++part) {
         const auto value = finish<Chain, Element, Now>(problem, memory.columns[of_columns.at], waiting.next(),
                                                        Now::first_column(part), lane);
-        write_floats(problem.tail, value, row, column + Now::first_column(part), lane);
+        write_results<Element>(problem.tail, value, row, column + Now::first_column(part), lane);
       }
       arrive(barrier(memory.columns_empty[of_columns.at]));
       of_columns.advance();

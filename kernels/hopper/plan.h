@@ -41,8 +41,8 @@ struct Shape {
 };
 
 // TAILOR_HOPPER: `always`, `few_rows` and `strips`, also where it is the slower way, the kernel for tiles of many rows, that for few
-// rows, or that for few rows of halves; `always_192` and `always_128`, as `always`, but tiles of so many columns where there are some;
-// `gather`, as `always`, but its blocks never agree on batch statistics; `never`.
+// rows, or that for few rows of halves or of 16-bit elements; `always_192` and `always_128`, as `always`, but tiles of so many columns
+// where there are some; `gather`, as `always`, but its blocks never agree on batch statistics; `never`.
 enum class Wanted : std::uint8_t { where_faster, always, always_192, always_128, gather, few_rows, strips, never };
 constexpr bool also_where_slower(Wanted wanted) {
   return wanted == Wanted::always || wanted == Wanted::always_192 || wanted == Wanted::always_128 ||

@@ -1,7 +1,8 @@
 // A strip of the result, of a linear of few rows: 128 columns, for all rows of a tile, over a part of K. The blocks of a cluster
 // have the parts. One warp has the copy engine fill a ring with steps of the weight and of x; two warpgroups multiply, each 64 of the
 // columns: the result lies transposed in their accumulators. They leave it in shared memory, where a strip's parts are added up,
-// and the tail is computed. What the operands are is another's (few_rows.cuh, few_halves.cuh).
+// and the tail is computed. What the operands are is another's (few_rows.cuh, few_halves.cuh,
+// few_elements.cuh).
 #pragma once
 #include "again.cuh"
 #include "tail.cuh"
@@ -36,8 +37,9 @@ struct StripMemory {
 };
 
 // The phases that do not depend on the operands. `Problem` says how many tiles and steps there are.
-template <class Chain, class Problem, class Memory_, int tile_rows, int group_width>
+template <class Chain, class Element_, class Problem, class Memory_, int tile_rows, int group_width>
 struct Strip {
+  using Element = Element_;  // of the result
   using Memory = Memory_;
   using Now = Part<float, group_width>;
   using Sums = float[tile_rows / 2];
@@ -175,13 +177,14 @@ struct Strip {
           y.at[at][i + 1] += bias.y;
         }
       }
-      const auto value = finish<Chain, float, Now>(problem, memory.columns, y, from, lane);
-      write_floats(problem.tail, value, tile * tile_rows + row, column + from, lane);
+      round_to<Element>(y);
+      const auto value = finish<Chain, Element, Now>(problem, memory.columns, y, from, lane);
+      write_results<Element>(problem.tail, value, tile * tile_rows + row, column + from, lane);
     }
   }
 };
 
-// Both kinds of strips are computed so: `Phases` say what is brought, multiplied and known.
+// All kinds of strips are computed so: `Phases` say what is brought, multiplied and known.
 template <class Chain, class Phases, class Problem>
 __device__ __forceinline__ void compute_strip(const Problem& problem) {
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -203,7 +206,7 @@ __device__ __forceinline__ void compute_strip(const Problem& problem) {
       if (phases.lane == 0) phases.fetch_steps();
       __syncwarp();
       cuda::wait_for_kernel_before();
-      bring_columns<Chain, float>(problem, phases.column, phases.lane, phases.memory.columns);
+      bring_columns<Chain, typename Phases::Element>(problem, phases.column, phases.lane, phases.memory.columns);
     }
     meet_cluster();
     meet_cluster();

@@ -3,6 +3,7 @@
 #pragma once
 #include "../cuda/memory.cuh"
 #include "../cuda/norms.cuh"
+#include "precision.cuh"
 #include "problem.h"
 #include "storage.cuh"
 
@@ -179,24 +180,43 @@ __device__ __forceinline__ auto finish(const Problem& problem, const Vectors& co
   return out;
 }
 
-// A part of the result, from registers to memory: four threads fill sectors of 32 bytes.
-template <class Value>
-__device__ __forceinline__ void write_floats(const Tail& tail, const Value& value, int row, int column, int lane) {
+// As eager's linear rounds its result.
+template <class T, class Value>
+__device__ __forceinline__ void round_to(Value& value) {
+  if constexpr (sizeof(T) == 2) {
+#pragma unroll
+    for (auto& row : value.at) {
+#pragma unroll
+      for (float& each : row) {
+        T rounded;
+        cuda::narrow(each, rounded);
+        each = cuda::widen(rounded);
+      }
+    }
+  }
+}
+
+// A part of the result, from registers to memory: of float32 four threads fill sectors of 32 bytes. Rows of 16-bit elements have an even
+// number of them.
+template <class T, class Value>
+__device__ __forceinline__ void write_results(const Tail& tail, const Value& value, int row, int column, int lane) {
   constexpr int width = static_cast<int>(sizeof(value.at[0]) / sizeof(float));
 #pragma unroll
   for (int at = 0; at < 2; ++at) {
     const std::int64_t to_row = row + lane / 4 + 8 * at;
     if (to_row >= tail.rows) continue;
-    float* const to = static_cast<float*>(tail.out) + to_row * tail.columns;
+    T* const to = static_cast<T*>(tail.out) + to_row * tail.columns;
 #pragma unroll
     for (int i = 0; i < width; i += 2) {
       const int to_column = column + i * 4 + lane % 4 * 2;
-      if (tail.columns % 2 == 0) {
-        if (to_column < tail.columns)
-          *reinterpret_cast<float2*>(to + to_column) = make_float2(value.at[at][i], value.at[at][i + 1]);
+      const float* const pair = value.at[at] + i;
+      if constexpr (sizeof(T) == 2) {
+        if (to_column < tail.columns) *reinterpret_cast<std::uint32_t*>(to + to_column) = pack(pair[0], pair[1], T());
+      } else if (tail.columns % 2 == 0) {
+        if (to_column < tail.columns) *reinterpret_cast<float2*>(to + to_column) = make_float2(pair[0], pair[1]);
       } else {
-        if (to_column < tail.columns) to[to_column] = value.at[at][i];
-        if (to_column + 1 < tail.columns) to[to_column + 1] = value.at[at][i + 1];
+        if (to_column < tail.columns) to[to_column] = pair[0];
+        if (to_column + 1 < tail.columns) to[to_column + 1] = pair[1];
       }
     }
   }

@@ -7,6 +7,7 @@ import unittest
 import torch
 
 import cases
+import contract_test
 from cases import CHAINS, draw
 from checks import Checks, calls_of, copied, main
 from comparing import Gradients
@@ -294,6 +295,15 @@ class CudaTest(Referee, Gradients):
             for part in (slice(0, 64), slice(rows - 64, rows)):
                 few = {**arguments, "input": arguments["input"][part].contiguous()}
                 self.assert_same(out[part], op.eager(few), f"rows {part}", (0.05, 0.05))
+
+
+@unittest.skipUnless(GPU, "there is no GPU here")
+class CudaContractTest(contract_test.ContractTest):
+    """Of the tail's kernel, so float32 is cuBLAS's: of its halves float32_test asks the same."""
+    device, path, batch, width, features, groups = "cuda", "cuda", 257, 256, 384, 12
+
+    def setUp(self):
+        self.addCleanup(self.tailor.fp16x3, self.tailor.fp16x3(False))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import torch
 
 import cases
 import models
-import contract_test
 from cases import B, C, CHAINS, K, N, OPS, draw
 from checks import Checks, Outcome, copied, library, main
 from doors_test import SIX
@@ -263,15 +262,6 @@ class GpuOpsTest(Checks):
             for mine, theirs in runs:
                 self.assert_same(mine, theirs, f"{op} training {training}, one device beside the other", (2e-3, 2e-3), strides=False)
             self.assert_same(runs[0][0], runs[1][0], f"{op} training {training}, on two devices", (2e-3, 2e-3), strides=False)
-
-
-@needs_gpu
-class GpuContractTest(contract_test.ContractTest):
-    """Of the tail's kernel, so float32 is cuBLAS's: of its halves float32_test asks the same."""
-    device, path, batch, width, features, groups = "cuda", "cuda", 257, 256, 384, 12
-
-    def setUp(self):
-        self.addCleanup(self.tailor.fp16x3, self.tailor.fp16x3(False))
 
 
 @needs_gpu

@@ -45,6 +45,15 @@ class HopperPlanTest(unittest.TestCase):
             self.assertEqual(times[0], min(times), lines)
             self.assertEqual(len({(line.split(" x ")[1].split(",")[0], "in turns" in line) for line in lines}), count, lines)
 
+    def test_strips_of_elements(self):
+        """Where they are taken, tiles are among the other ways; where they are not, and 16 bits could be, they are."""
+        for words, taken in (((128, 8192, 8192), True), ((1024, 2048, 2048), False), ((1024, 2048, 2048, "--dtype", "tf32"), None)):
+            lines = [line for line in run(*words).stdout.splitlines() if line.startswith("    ")]
+            self.assertEqual(self.verdicts(*words).get("hopper"), "takes it", words)
+            self.assertEqual("strips of" in lines[0], taken is True, lines)
+            self.assertEqual(["not strips of" in line for line in lines].count(True), 1 if taken is False else 0, lines)
+            self.assertEqual(["not tiles of" in line for line in lines].count(True), 3 if taken else 2, lines)
+
     def test_a_gpu_of_fewer_processors_takes_longer(self):
         def time(*words):
             return int(run(16384, 4096, 4096, *words).stdout.split(" us;")[0].split()[-1])

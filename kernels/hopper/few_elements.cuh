@@ -1,0 +1,97 @@
+// A linear of few rows and its chain's tail in one kernel, of 16-bit elements: a strip (strip.cuh) whose operands lie in shared memory as
+// they are, so that one product does.
+#pragma once
+#include "precision.cuh"
+#include "strip.cuh"
+
+namespace tailor::hopper {
+
+template <class Element>
+struct FewElementsProblem : Problem {
+  CUtensorMap x, w;  // the copy engine's descriptions of the matrices
+  int row_tiles = 0;
+
+  __device__ __forceinline__ int tiles() const { return row_tiles; }
+  __device__ __forceinline__ int steps() const { return (inner + box_columns<Element> - 1) / box_columns<Element>; }
+};
+
+template <int tile_rows>
+struct alignas(1024) StepOfElements {
+  unsigned char w[strip_columns][row_bytes];
+  unsigned char x[tile_rows][row_bytes];
+};
+
+struct NoFacts {};
+
+template <class Chain, int tile_rows>
+using FewElementsMemory = StripMemory<StepOfElements<tile_rows>, NoFacts, Which<Chain>::count, tile_rows>;
+
+template <class Chain, class Element, int tile_rows, int group_width>
+struct FewElements
+    : Strip<Chain, Element, FewElementsProblem<Element>, FewElementsMemory<Chain, tile_rows>, tile_rows, group_width> {
+  using Base =
+      Strip<Chain, Element, FewElementsProblem<Element>, FewElementsMemory<Chain, tile_rows>, tile_rows, group_width>;
+  using Base::Base, Base::barrier, Base::column, Base::first, Base::lane, Base::memory, Base::problem, Base::stages,
+      Base::steps, Base::tile, Base::warp;
+  using typename Base::Now;
+  using typename Base::Sums;
+
+  // --- the last warpgroup brings ---
+
+  __device__ __forceinline__ void fetch_steps() {
+    cuda::wait_for_kernel_before();  // which may have written the weight too
+    const auto fetch_weight = [&](int stage, int step) {
+      const Address full = barrier(memory.full[stage]);
+      arrive_and_expect(full, sizeof(memory.step[stage]));
+      fetch_box(problem.w, address_of(memory.step[stage].w), full, (first + step) * box_columns<Element>, column);
+    };
+    const auto fetch_x = [&](int stage, int step) {
+      fetch_box(problem.x, address_of(memory.step[stage].x), barrier(memory.full[stage]),
+                (first + step) * box_columns<Element>, tile * tile_rows);
+    };
+    this->fetch_all(fetch_weight, fetch_x);
+  }
+
+  // --- the others multiply ---
+
+  // One step is under way while the next is issued.
+  __device__ __forceinline__ void consume() {
+    Sums sums;
+    Ring<stages> ring;
+    const int row = warp / warps_of_group * warpgroup_rows;
+    int before = -1;
+    const auto release = [&] {
+      if (before >= 0 && lane == 0) arrive(barrier(memory.empty[before]));
+    };
+#pragma unroll 1
+    for (int i = 0; i < steps; ++i, ring.advance()) {
+      wait(barrier(memory.full[ring.at]), ring.phase);
+      const std::uint64_t w = describe_block(address_of(memory.step[ring.at].w[row]));
+      const std::uint64_t x = describe_block(address_of(memory.step[ring.at].x));
+      begin_products();
+#pragma unroll
+      for (int at = 0; at < row_bytes / instruction_bytes; ++at)
+        multiply<tile_rows>(sums, w + next_instruction * at, x + next_instruction * at, i > 0 || at > 0, Element());
+      close_group_of_products();
+      wait_for_products<1>();
+      release();
+      before = ring.at;
+    }
+    wait_for_products<0>();
+    this->meet_others();  // the ring is free
+    this->leave_sums(sums);
+  }
+
+  // --- and finish ---
+
+  __device__ __forceinline__ void learn() {}
+  __device__ __forceinline__ void settle(typename Now::Value&, int, int) const {}
+};
+
+template <class Chain, class Element, int tile_rows, int group_width>
+__global__ void __launch_bounds__(block_threads, 1)
+    few_elements_kernel(const __grid_constant__ FewElementsProblem<Element> problem) {
+  compute_strip<Chain, FewElements<Chain, Element, tile_rows, group_width>>(problem);
+}
+
+}  // namespace tailor::hopper

@@ -1,0 +1,134 @@
+#include "kernels/hopper/elements_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+namespace tailor::hopper {
+namespace {
+
+enum class Way : std::uint8_t { tiles, strips, apart };
+const char* name_of(Way way) { return way == Way::tiles ? "tiles" : way == Way::strips ? "strips" : "apart"; }
+
+std::string why_not(Shape shape, Wanted wanted) {
+  shape.processors = 132;
+  const char* why = refuses(shape, wanted);
+  return why != nullptr ? why : "";
+}
+
+Way way_of(Shape shape, Wanted wanted = Wanted::where_faster) {
+  shape.processors = 132;
+  if (refuses(shape, wanted) != nullptr) return Way::apart;
+  return takes_strips_of_elements(shape, wanted) ? Way::strips : Way::tiles;
+}
+
+// What an H200 took, in microseconds, of bfloat16: the best strips, tiles of 128 columns, and torch's linear with a tail apart.
+TEST(ElementsPlan, WhatWasMeasured) {
+  struct Measured {
+    Shape shape;
+    Way way;
+    const char* times;  // strips, tiles, apart
+  };
+  for (const Measured& each : {
+           Measured{{128, 512, 1024}, Way::strips, "9.4, 11.7, 10.0"},
+           {{128, 1024, 512, 2, 32}, Way::strips, "8.5, 10.4, 9.2"},
+           {{1, 8192, 8192}, Way::strips, "46.1, 84.3, 46.1"},
+           {{16, 8192, 8192}, Way::strips, "46.6, 87.2, 47.0"},
+           {{64, 8192, 8192}, Way::strips, "48.7, 81.2, 51.5"},
+           {{128, 8192, 8192}, Way::strips, "51.1, 69.6, 53.4"},
+           {{256, 8192, 8192}, Way::tiles, "58.9, 52.8, 66.2"},
+           {{16, 4096, 4096}, Way::strips, "19.3, 33.0, 27.1"},
+           {{64, 4096, 4096}, Way::strips, "21.2, 31.6, 25.0"},
+           {{256, 4096, 4096}, Way::strips, "26.1, 28.5, 28.3"},
+           {{600, 1024, 4096}, Way::apart, "20.8, 26.0, 18.9"},
+           {{512, 2048, 8192}, Way::apart, "38.6, 45.7, 37.2"},
+           {{512, 1024, 1024}, Way::apart, "11.5, 12.0, 11.1"},
+           {{1024, 2048, 2048}, Way::tiles, "21.7, 17.5, 23.8"},
+           {{256, 8192, 1024}, Way::tiles, "18.2, 13.7, 23.0"},
+           {{2048, 1024, 1024}, Way::tiles, "15.8, 12.6, 22.2"},
+           {{856, 1536, 1536, 2, 32}, Way::tiles, "19.2, 15.9, 16.8"},
+           {{1648, 1984, 1216, 2, 32}, Way::tiles, "28.5, 23.2, 33.0"},
+       })
+    EXPECT_STREQ(name_of(way_of(each.shape)), name_of(each.way))
+        << each.shape.rows << " x " << each.shape.inner << " -> " << each.shape.columns
+        << " measured in strips, tiles, apart: " << each.times;
+}
+
+TEST(ElementsPlan, StripsAreCutToFillTheProcessors) {
+  const auto plan = [](std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+    return plan_few_elements({rows, columns, inner, 2, 0, 132});
+  };
+  for (const auto& [rows, tile] : {std::pair{1, 32}, {32, 32}, {33, 64}, {64, 64}, {65, 128}, {128, 128}, {256, 128}})
+    EXPECT_EQ(plan(rows, 8192, 8192).tile_rows, tile) << rows;
+  EXPECT_EQ(plan(128, 512, 1024).tile_rows, 32) << "9.4 µs measured, 12.5 in tiles of 128 rows";
+  EXPECT_EQ(plan(128, 512, 1024).parts, 2);
+  EXPECT_EQ(plan(600, 1024, 4096).parts, 2) << "21 µs measured, 32 in three parts, which do not fit at a time";
+  EXPECT_EQ(plan(16, 8192, 8192).parts, 2);
+  EXPECT_EQ(plan(16, 16384, 8192).parts, 1);
+  EXPECT_EQ(plan(1, 16, 8).parts, 1) << "a part has a step at least";
+  for (const int rows : {1, 16, 64, 128}) {
+    const double time = plan(rows, 8192, 8192).time;
+    EXPECT_GT(time, 43) << rows << " rows: 46 to 51 µs measured";
+    EXPECT_LT(time, 54) << rows;
+  }
+}
+
+// What few rows wait for is in torch's linear too.
+TEST(ElementsPlan, TorchsLinearReadsTheWeight) {
+  const auto time = [](std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+    return time_of_linear({rows, columns, inner, 2, 0, 132});
+  };
+  for (const int rows : {1, 16, 64, 128}) {
+    EXPECT_GT(time(rows, 8192, 8192), 43) << rows << " rows: 44 to 49 µs measured";
+    EXPECT_LT(time(rows, 8192, 8192), 51) << rows;
+    EXPECT_GT(time(rows, 4096, 4096), 20) << rows << " rows: 22 to 24 µs measured";
+    EXPECT_LT(time(rows, 4096, 4096), 26) << rows;
+  }
+  EXPECT_LT(time(512, 1024, 1024), 9) << "7.7 µs measured";
+}
+
+// Of which one in two is empty.
+TEST(ElementsPlan, TilesOfFewRowsWaitForTheWeight) {
+  const auto time = [](std::int64_t rows, std::int64_t size) {
+    return plan_tiles({rows, size, size, 2, 0, 132}, Wanted::where_faster).time;
+  };
+  for (const int rows : {1, 16, 64, 128}) EXPECT_GT(time(rows, 8192), 65) << rows << " rows: 70 to 87 µs measured";
+  EXPECT_LT(time(256, 8192), 55) << "52.8 µs measured";
+  EXPECT_LT(time(64, 4096), 34) << "31.6 µs measured";
+  EXPECT_EQ(way_of({128, 8192, 4096}), Way::strips);
+}
+
+TEST(ElementsPlan, WhoGetsStrips) {
+  const Shape few_of_them{16, 8192, 8192};
+  for (const Wanted wanted : {Wanted::always, Wanted::always_192, Wanted::always_128, Wanted::gather})
+    EXPECT_EQ(way_of(few_of_them, wanted), Way::tiles);
+  EXPECT_EQ(way_of(few_of_them, Wanted::few_rows), Way::strips) << "that is about float32";
+  EXPECT_EQ(way_of(few_of_them, Wanted::never), Way::apart);
+  for (const Shape& each : {Shape{16384, 4096, 4096}, Shape{1, 8, 8}, Shape{600, 1024, 4096}})
+    EXPECT_EQ(way_of(each, Wanted::strips), Way::strips) << each.rows;
+  EXPECT_EQ(way_of({2049, 128, 8192}), Way::apart) << "nobody has measured it";
+  Shape other = few_of_them;
+  other.batch_statistics = true;
+  EXPECT_FALSE(takes_strips_of_elements(other, Wanted::strips));
+  other = few_of_them;
+  other.element_bytes = 4;
+  EXPECT_FALSE(takes_strips_of_elements(other, Wanted::strips)) << "TF32";
+}
+
+TEST(ElementsPlan, NobodyTakesIt) {
+  EXPECT_EQ(why_not({16, 8192, 0}, Wanted::strips), "its sums are empty");
+  EXPECT_EQ(why_not({16, 8192, 8192, 2, 128}, Wanted::strips), "its groups are not 16, 32 or 64 columns wide");
+  EXPECT_EQ(why_not({16, 1 << 30, 8}, Wanted::strips), "it has 2^30 rows or columns or more");
+  constexpr std::int64_t most = (std::int64_t{1} << 30) - 1;
+  EXPECT_FALSE(takes_strips_of_elements({most, most, 8, 2, 0, 132}, Wanted::strips))
+      << "more blocks than a launch takes";
+  for (const Shape& each : {Shape{most, 128, 8, 2, 0, 132}, Shape{1, most, 8, 2, 0, 132}}) {
+    EXPECT_TRUE(takes_strips_of_elements(each, Wanted::strips));
+    const StripsPlan plan = plan_few_elements(each);
+    EXPECT_LT(ceiling(each.columns, 128) * ceiling(each.rows, plan.tile_rows) * plan.parts, std::int64_t{1} << 31);
+  }
+}
+
+}  // namespace
+}  // namespace tailor::hopper

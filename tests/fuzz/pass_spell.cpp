@@ -145,8 +145,9 @@ void Speller::linear() {
 
 void Speller::product(const std::string& x, const std::string& w, const std::string& b) {
   read(w);
-  const std::string turned = w + r_.text({".t()", ".t()", ".T", ".mT", ".transpose(0, 1)", ".transpose(1, 0)",
-                                          ".transpose(-1, -2)", ".transpose(-2, -1)"});
+  const std::string turned =
+      w + r_.text({".t()", ".t()", ".T", ".mT", ".transpose(0, 1)", ".transpose(1, 0)", ".transpose(-1, -2)",
+                   ".transpose(-2, -1)", ".permute(1, 0)", ".permute([1, 0])"});
   if (!b.empty() && r_.chance(0.3)) {
     read(b);
     const bool scaled = r_.chance(0.04);

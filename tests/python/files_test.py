@@ -12,6 +12,7 @@ import sys
 import tempfile
 import unittest
 import zipfile
+from typing import Optional
 
 import torch
 
@@ -32,6 +33,15 @@ BODIES = {
     "linear_group_norm_swish_mul_swish": "return F.silu(F.silu(self.gn(self.gemm(x))) * self.scale)",
 }
 
+# Nets whose files hold what stands guard for an op, by its name.
+GUARDED = {
+    "check": "return self.bn(self.gemm(x) * self.scale)",
+    "unwritten": "return self.bn(self.gemm(x) * self.scale)",
+    "unwritten.optional": "def forward(self, x, b: Optional[Tensor] = None):\n    return self.bn(F.linear(x, self.w, b) * self.scale)",
+    "uniform": "y = torch.addmm(self.b, x, self.w.t()); y *= self.scale; return self.bn(y)",
+    "as_silu": "return F.silu((self.bn(self.gemm(x)) + self.one) / self.divisor)",
+}
+
 
 class Small(models.Net):
     """Of a net only what a body names, so that its file is small."""
@@ -46,15 +56,19 @@ class Small(models.Net):
 def small(body):
     torch.manual_seed(7)
     name, text = models.source_of(body)
-    space = {"Net": Small, "torch": torch, "F": torch.nn.functional, "__name__": __name__}
+    space = {"Net": Small, "torch": torch, "F": torch.nn.functional, "Optional": Optional, "Tensor": torch.Tensor, "__name__": __name__}
     exec(compile(text, name, "exec"), space)
     return space["Written"](body).double()
 
 
-def overloads(module):
+def overloads(module, of="linear_"):
     """The overloads of Tailor's ops that a module calls, such as linear_mul_batch_norm.inference."""
-    nodes = [node for node in all_nodes(module.inlined_graph) if node.kind().startswith("tailor::linear_")]
+    nodes = [node for node in all_nodes(module.inlined_graph) if node.kind().startswith(f"tailor::{of}")]
     return [node.schema().split("(")[0].removeprefix("tailor::") for node in nodes]
+
+
+def guards(module):
+    return {name for name in overloads(module, "") if not name.startswith("linear_")}
 
 
 def all_nodes(block):
@@ -67,26 +81,31 @@ def all_nodes(block):
 def forms(body):
     """The net fused as a script, as traces of both modes, and frozen."""
     x = torch.randn(models.B, models.K, dtype=torch.float64)
-    yield torch.jit.script(small(body)), True
+    yield torch.jit.script(small(body))
     for training in (True, False):
-        yield torch.jit.trace(small(body).train(training), x, check_trace=False), training
-    yield torch.jit.freeze(torch.jit.script(small(body).eval())), False
+        yield torch.jit.trace(small(body).train(training), x, check_trace=False)
+    yield torch.jit.freeze(torch.jit.script(small(body).eval()))
 
 
 def write():
     with auto(True):
         for rule, body in BODIES.items():
             seen = set()
-            for module, training in forms(body):
+            for module in forms(body):
                 torch.ops.tailor.fuse_(module)
                 names = overloads(module)
                 if len(names) != 1 or names[0] in seen:
                     continue
                 seen.add(names[0])
-                write_one(module, names[0], training)
+                write_one(module, names[0])
+        for name, body in GUARDED.items():
+            module = torch.jit.script(small(body))
+            if name not in guards(module):
+                raise RuntimeError(f"this holds no tailor::{name}: {body}")
+            write_one(module, f"guards/{name}")
 
 
-def write_one(module, name, training):
+def write_one(module, name):
     path = FILES / VERSION / f"{name}.pt"
     if path.exists():
         print(f"{path} is there already, and stays as it is")
@@ -126,16 +145,29 @@ class FilesTest(Checks):
         self.assertEqual(names, {op.name for op in OPS})
         self.assertTrue((FILES / VERSION).is_dir(), f"no files of version {VERSION}: run this with --write")
 
+    def test_every_guard_is_kept(self):
+        """Each op of the library that a graph may hold is in a file of the first version that had it."""
+        schemas = {schema.name.removeprefix("tailor::") + (f".{schema.overload_name}" if schema.overload_name else "")
+                   for schema in torch._C._jit_get_all_schemas() if schema.name.startswith("tailor::")}
+        asked_by_users = ("auto", "calls", "fp16x3", "fuse_", "inspect", "release_", "reset_calls", "settle_", "unfuse_", "version")
+        guards_there = {name for name in schemas if name.split(".")[0] not in asked_by_users} - {op.name for op in OPS}
+        self.assertEqual({path.stem for path in self.guarded()}, guards_there)
+        for path in self.guarded():
+            self.assertIn(path.stem, guards(torch.jit.load(path)))
+
+    def guarded(self):
+        return sorted(FILES.glob("*/guards/*.pt"))
+
     def test_they_load_and_compute_what_they_did(self):
-        for path in self.files():
+        for path in [*self.files(), *self.guarded()]:
             for undo in (False, True):
                 with self.subTest(file=path, unfused=undo), torch.no_grad():
                     extra = {"expected.json": ""}
                     module = torch.jit.load(path, _extra_files=extra)
-                    self.assertEqual(overloads(module), [path.stem])
+                    self.assertIn(path.stem, overloads(module, ""))
                     if undo:
                         torch.ops.tailor.unfuse_(module)
-                        self.assertEqual(overloads(module), [])
+                        self.assertEqual(overloads(module, ""), [])
                     expected = json.loads(extra["expected.json"])
                     self.close(module(torch.tensor(expected["input"], dtype=torch.float64)), expected["output"], "output")
                     for name, value in expected["state"].items():

@@ -52,19 +52,22 @@ void normalise(std::shared_ptr<Graph> graph) {
   make_orders_constant(graph->block());
 }
 
-// Methods were fused by themselves, and here they are called: inside `with autocast` an op must be what torch can cast, and of equal
-// ops only the pass can tell, from what was written, whether torch may make one.
+// Methods were fused by themselves, and here they are called: inside `with autocast` an op must be what torch can cast, and where some
+// have gradients and others none, torch must not make one of equal ops, which the pass can tell only from what was written.
 bool unfuse_what_was_called(const std::shared_ptr<Graph>& graph) {
-  bool has_reason = false;
+  bool autocasts = false;
+  bool changes = false;
+  bool has_twins = false;
   Twins twins(*graph);
   for_each_block(graph->block(), [&](Block* block) {
     for (Node* node : block->nodes()) {
-      if (enters_autocast(node)) has_reason = true;
-      if (const Chain* chain = fused_chain(node); chain && twins.note(node, *chain)) has_reason = true;
+      autocasts = autocasts || enters_autocast(node);
+      changes = changes || changes_a_mode(node);
+      if (const Chain* chain = fused_chain(node); chain && twins.note(node, *chain)) has_twins = true;
     }
   });
   std::vector<Site> ignored;
-  return has_reason && unfuse_graph(graph, ignored, "");
+  return (autocasts || (changes && has_twins)) && unfuse_graph(graph, ignored, "");
 }
 
 constexpr const char* taken = "what follows belongs to the chain of another linear";

@@ -79,12 +79,6 @@ bool is_autocast(const Node* node) {
 
 bool leaves_autocast(const Node* node) { return node->kind() == c10::prim::Exit && is_autocast(node); }
 
-bool changes_a_mode(const Node* node) {
-  const std::string_view name = node->kind().toUnqualString();
-  return node->kind() == c10::prim::Enter || node->kind() == c10::prim::Exit ||
-         name.find("grad_enabled") != std::string_view::npos || name.find("autocast") != std::string_view::npos;
-}
-
 // Whether the node begins or ends a `with` block of another kind, torch's profiler or a class of the user's.
 bool is_block_of_no_mode(const Node* node) {
   if (node->kind() != c10::prim::Enter && node->kind() != c10::prim::Exit) return false;
@@ -248,6 +242,12 @@ bool is_from_outside(const Value* value) {
 }  // namespace
 
 bool enters_autocast(const Node* node) { return node->kind() == c10::prim::Enter && is_autocast(node); }
+
+bool changes_a_mode(const Node* node) {
+  const std::string_view name = node->kind().toUnqualString();
+  return node->kind() == c10::prim::Enter || node->kind() == c10::prim::Exit ||
+         name.find("grad_enabled") != std::string_view::npos || name.find("autocast") != std::string_view::npos;
+}
 
 bool may_write(const Node* node) { return writes(node) || is_opaque(node); }
 

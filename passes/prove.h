@@ -29,6 +29,9 @@ struct Proof {
 // Whether the node writes to a tensor, or does things that cannot be seen.
 bool may_write(const Node* node);
 
+// Whether what follows the node may run in another mode than what is before it: with gradients, or under autocast.
+bool changes_a_mode(const Node* node);
+
 // Whether the node is the beginning of a `with autocast` in the model itself.
 bool enters_autocast(const Node* node);
 

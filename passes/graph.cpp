@@ -156,6 +156,10 @@ bool is_constant_one(const Value* value) {
   return ivalue && ((ivalue->isInt() && ivalue->toInt() == 1) || (ivalue->isDouble() && ivalue->toDouble() == 1.0));
 }
 
+bool is_guarded(const Node* node) {
+  return node->kind() == c10::prim::If && is_tailor(node->input()->node(), "uniform");
+}
+
 bool is_result(const Node* node) {
   if (node->kind() == c10::prim::Return) return true;
   if (node->kind() != c10::prim::TupleConstruct) return false;

@@ -44,6 +44,9 @@ void make_orders_constant(Block* top);
 bool is_tailor(const Node* node, std::string_view name);
 const Chain* fused_chain(const Node* node);
 
+// The If that the pass made around a chain in another spelling: the op, and else what was written.
+bool is_guarded(const Node* node);
+
 // Whether the node returns what it reads from the method, a branch or a loop, alone or in a tuple.
 bool is_result(const Node* node);
 

@@ -26,11 +26,6 @@ struct Finding {
   const Node* linear = nullptr;  // of a site that was left alone
 };
 
-// The If that rewrite() made around a chain in another spelling; it holds that spelling still.
-bool is_guarded(const Node* node) {
-  return node->kind() == c10::prim::If && is_tailor(node->input()->node(), "uniform");
-}
-
 // What `assert isinstance(y, torch.Tensor)` and torch.jit._unwrap_optional(y) leave of a `y` that is known to be a tensor:
 // the same value, with the same type.
 void take_idle_casts_away(Block* top) {
@@ -52,22 +47,29 @@ void normalise(std::shared_ptr<Graph> graph) {
   make_orders_constant(graph->block());
 }
 
+bool has_equal_ops(Graph& graph) {
+  bool found = false;
+  Twins twins(graph);
+  for_each_block(graph.block(), [&](Block* block) {
+    for (Node* node : block->nodes())
+      if (const Chain* chain = fused_chain(node); chain && !twins.note(node, *chain)) found = true;
+  });
+  return found;
+}
+
 // Methods were fused by themselves, and here they are called: inside `with autocast` an op must be what torch can cast, and where some
 // have gradients and others none, torch must not make one of equal ops, which the pass can tell only from what was written.
 bool unfuse_what_was_called(const std::shared_ptr<Graph>& graph) {
   bool autocasts = false;
   bool changes = false;
-  bool has_twins = false;
-  Twins twins(*graph);
   for_each_block(graph->block(), [&](Block* block) {
-    for (Node* node : block->nodes()) {
+    for (const Node* node : block->nodes()) {
       autocasts = autocasts || enters_autocast(node);
       changes = changes || changes_a_mode(node);
-      if (const Chain* chain = fused_chain(node); chain && twins.note(node, *chain)) has_twins = true;
     }
   });
   std::vector<Site> ignored;
-  return (autocasts || (changes && has_twins)) && unfuse_graph(graph, ignored, "");
+  return (autocasts || (changes && has_equal_ops(*graph))) && unfuse_graph(graph, ignored, "");
 }
 
 constexpr const char* taken = "what follows belongs to the chain of another linear";

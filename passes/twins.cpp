@@ -67,7 +67,7 @@ bool Twins::note(Node* op, const Chain& chain) {
   Node* const weight = seen(arguments[1])->node();
   const bool turned = is_aten(weight, turn);
   if (turned) arguments[1] = weight->input();
-  return !noted_.try_emplace({&chain, key_of(arguments, turned)}, Noted{std::nullopt, op}).second;
+  return noted_.try_emplace({&chain, key_of(arguments, turned)}, Noted{std::nullopt, op}).second;
 }
 
 const Node* Twins::note(const Match& match) {

@@ -17,7 +17,7 @@ class Twins {
   explicit Twins(Graph& graph);
   ~Twins();
 
-  // An op that stands in the graph already; whether one noted before equals it.
+  // An op that stands in the graph already; false if one noted before equals it.
   bool note(Node* op, const Chain& chain);
 
   // The last node of a chain noted before whose op would equal this one's, though what was written does not; or null, and

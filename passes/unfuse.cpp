@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "author.h"
 #include "lines.h"
 #include "match.h"
 #include "pass.h"
@@ -13,130 +14,12 @@
 namespace tailor {
 namespace {
 
-using c10::Symbol;
-using Kind = Step::Kind;
 using torch::jit::WithInsertPoint;
-
-// What an author wrote: a chain, up to a step, with these arguments one step after the other.
-struct Text {
-  const Chain& chain;
-  int last;
-  std::vector<Value*> arguments;
-  std::string spelling;
-  bool norms = true;       // else a norm gives what it is given, whose shape is the same
-  bool inference = false;  // its batch norm has neither a mode nor a momentum
-};
 
 Text text_of_op(Node* op, const Chain& chain, std::string spelling) {
   const bool inference = op->schema().overload_name().rfind("inference", 0) == 0;
   return {chain, chain.last(), op->inputs().vec(), std::move(spelling), true, inference};
 }
-
-// Writes the chain's ATen calls before `place`.
-class Author {
- public:
-  Author(Graph& graph, const Text& text, Node* place, UnknownLine unknown)
-      : graph_(graph), text_(text), place_(place), spelling_(text.spelling), unknown_(unknown) {}
-
-  std::vector<Part> write() {
-    const WithInsertPoint here(place_);
-    std::vector<Value*> results;
-    const auto result = [&](int i) { return results[static_cast<std::size_t>(i)]; };
-    const auto in_order = [&](int i, Value* left, Value* right) -> std::vector<Value*> {
-      if (spelling_.is_reversed(static_cast<std::size_t>(i))) std::swap(left, right);
-      return {left, right};
-    };
-    for (int i = 0; i <= text_.last; ++i) {
-      const Step& step = text_.chain.steps[static_cast<std::size_t>(i)];
-      if (step.is_norm() && !text_.norms) {
-        results.push_back(result(step.left));
-        parts_.push_back({results.back()->node(), i});
-        continue;
-      }
-      switch (step.kind) {
-        case Kind::linear:
-          results.push_back(put(c10::aten::linear, take(3), i));
-          break;
-        case Kind::vector:
-        case Kind::scalar:
-          results.push_back(take(1)[0]);
-          break;
-        case Kind::add:
-        case Kind::mul: {
-          auto inputs = in_order(i, result(step.left), result(step.right));
-          if (step.kind == Kind::add) inputs.push_back(constant(1));
-          results.push_back(put(step.kind == Kind::add ? c10::aten::add : c10::aten::mul, inputs, i));
-          break;
-        }
-        case Kind::div:
-          results.push_back(put(c10::aten::div, {result(step.left), result(step.right)}, i));
-          break;
-        case Kind::sigmoid:
-          results.push_back(put(c10::aten::sigmoid, {result(step.left)}, i));
-          break;
-        case Kind::swish: {
-          if (spelling_.is_silu(static_cast<std::size_t>(i))) {
-            results.push_back(put(c10::aten::silu, {result(step.left)}, i));
-            break;
-          }
-          Value* gate = put(c10::aten::sigmoid, {result(step.left)}, step.left);
-          results.push_back(put(c10::aten::mul, in_order(i, result(step.left), gate), i));
-          break;
-        }
-        case Kind::batch_norm:
-          results.push_back(put(c10::aten::batch_norm, batch_norm(result(step.left)), i));
-          break;
-        case Kind::group_norm: {
-          auto inputs = take(5);  // num_groups, weight, bias, eps, cudnn_enabled
-          inputs.insert(inputs.begin(), result(step.left));
-          results.push_back(put(c10::aten::group_norm, inputs, i));
-          break;
-        }
-      }
-    }
-    return std::move(parts_);
-  }
-
- private:
-  // At the top, so that whatever uses it can be moved.
-  Value* constant(const c10::IValue& value) {
-    const WithInsertPoint top(graph_.block()->nodes().front());
-    return graph_.insertConstant(value);
-  }
-
-  std::vector<Value*> take(std::size_t count) {
-    const auto begin = text_.arguments.begin() + static_cast<std::ptrdiff_t>(next_);
-    next_ += count;
-    return {begin, begin + static_cast<std::ptrdiff_t>(count)};
-  }
-
-  std::vector<Value*> batch_norm(Value* value) {
-    std::vector<Value*> inputs = take(4);
-    inputs.insert(inputs.begin(), value);
-    const std::vector<Value*> mode =
-        text_.inference ? std::vector<Value*>{constant(false), constant(0.0)} : take(2);  // training, momentum
-    const std::vector<Value*> rest = take(2);                                             // eps, cudnn_enabled
-    inputs.insert(inputs.end(), mode.begin(), mode.end());
-    inputs.insert(inputs.end(), rest.begin(), rest.end());
-    return inputs;
-  }
-
-  Value* put(Symbol kind, const std::vector<Value*>& inputs, int done) {
-    Node* node = graph_.insertNode(graph_.create(kind, inputs));
-    node->copyMetadata(place_);
-    if (done > 0 && unknown_ == UnknownLine::none) node->setSourceRange({});
-    parts_.push_back({node, done});
-    return node->output();
-  }
-
-  Graph& graph_;
-  const Text& text_;
-  Node* place_;
-  Spelling spelling_;
-  UnknownLine unknown_;
-  std::size_t next_ = 0;
-  std::vector<Part> parts_;
-};
 
 // The checks whose input the chain passes on, the first in the graph first.
 std::vector<Node*> checks_before(Value* input) {
@@ -258,10 +141,8 @@ std::vector<Part> spelled_in(Block* spelled, const Chain& chain) {
   return {};
 }
 
-// Whether the node is an If as rewrite() makes them.
-bool is_choice(const Node* node) {
-  return node->kind() == c10::prim::If && is_tailor(node->input()->node(), "uniform") && node->outputs().size() < 2;
-}
+// A file may say that the pass's If has more results.
+bool is_choice(const Node* node) { return is_guarded(node) && node->outputs().size() < 2; }
 
 class Unfuser {
  public:
@@ -382,7 +263,7 @@ class Unfuser {
   // What the last of the checks knows of their chain's parts, written once more for those who read a shape.
   void write_checks(const std::vector<Node*>& checks) {
     if (const auto text = text_of_check(graph_, checks.back()))
-      undo_checks(Author(graph_, *text, checks.back(), unknown_).write(), checks);
+      undo_checks(write_out(graph_, *text, checks.back(), unknown_), checks);
   }
 
   void note(const Chain& chain, const Node* node) {
@@ -395,7 +276,7 @@ class Unfuser {
     const auto silu = behind_.find(op);
     const bool ends_in_silu = silu != behind_.end();
     const Text text = text_of_op(op, chain, ends_in_silu ? silu->second.spelling : spelling_of(checks));
-    const auto parts = Author(graph_, text, op, unknown_).write();
+    const auto parts = write_out(graph_, text, op, unknown_);
     Value* result = parts.back().node->output();
     if (ends_in_silu) {
       result->node()->setSourceRange(silu->second.line);

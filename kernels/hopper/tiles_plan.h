@@ -93,10 +93,10 @@ inline TilePlan plan_tiles(const Shape& shape, Wanted wanted) {
   return best;
 }
 
-// In 16 bits, by cuBLAS: what few rows wait for. A small weight does not keep memory busy. Fitted to what an H200 took for 20 problems of
-// 1 to 2048 rows.
+// In 16 bits, by cuBLAS: what few rows wait for. A small weight does not keep memory busy. Fitted to what an H200 took
+// (docs/performance-hopper.md).
 inline double time_to_read_weight(const Shape& shape) {
-  return std::min(0.8 + bytes_of_weight(shape) / 2.15e6, 9 + bytes_of_weight(shape) / 4.3e6);
+  return std::min(0.8 + bytes_of_weight(shape) / 2.15e6, 3.7 + bytes_of_weight(shape) / 3.98e6);
 }
 
 // torch's linear. cuBLAS has tiles of many sizes for 16 bits, and few for TF32. With a short K it writes for longer than it multiplies.

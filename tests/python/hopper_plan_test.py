@@ -47,7 +47,7 @@ class HopperPlanTest(unittest.TestCase):
 
     def test_strips_of_elements(self):
         """Where they are taken, tiles are among the other ways; where they are not, and 16 bits could be, they are."""
-        for words, taken in (((128, 8192, 8192), True), ((1024, 2048, 2048), False), ((1024, 2048, 2048, "--dtype", "tf32"), None)):
+        for words, taken in (((16, 8192, 8192), True), ((1024, 2048, 2048), False), ((1024, 2048, 2048, "--dtype", "tf32"), None)):
             lines = [line for line in run(*words).stdout.splitlines() if line.startswith("    ")]
             self.assertEqual(self.verdicts(*words).get("hopper"), "takes it", words)
             self.assertEqual("strips of" in lines[0], taken is True, lines)

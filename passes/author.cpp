@@ -1,0 +1,123 @@
+#include "author.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+
+namespace tailor {
+namespace {
+
+using c10::Symbol;
+using Kind = Step::Kind;
+using torch::jit::WithInsertPoint;
+
+class Author {
+ public:
+  Author(Graph& graph, const Text& text, Node* place, UnknownLine unknown)
+      : graph_(graph), text_(text), place_(place), spelling_(text.spelling), unknown_(unknown) {}
+
+  std::vector<Part> write() {
+    const WithInsertPoint here(place_);
+    std::vector<Value*> results;
+    const auto result = [&](int i) { return results[static_cast<std::size_t>(i)]; };
+    const auto in_order = [&](int i, Value* left, Value* right) -> std::vector<Value*> {
+      if (spelling_.is_reversed(static_cast<std::size_t>(i))) std::swap(left, right);
+      return {left, right};
+    };
+    for (int i = 0; i <= text_.last; ++i) {
+      const Step& step = text_.chain.steps[static_cast<std::size_t>(i)];
+      if (step.is_norm() && !text_.norms) {
+        results.push_back(result(step.left));
+        parts_.push_back({results.back()->node(), i});
+        continue;
+      }
+      switch (step.kind) {
+        case Kind::linear:
+          results.push_back(put(c10::aten::linear, take(3), i));
+          break;
+        case Kind::vector:
+        case Kind::scalar:
+          results.push_back(take(1)[0]);
+          break;
+        case Kind::add:
+        case Kind::mul: {
+          auto inputs = in_order(i, result(step.left), result(step.right));
+          if (step.kind == Kind::add) inputs.push_back(constant(1));
+          results.push_back(put(step.kind == Kind::add ? c10::aten::add : c10::aten::mul, inputs, i));
+          break;
+        }
+        case Kind::div:
+          results.push_back(put(c10::aten::div, {result(step.left), result(step.right)}, i));
+          break;
+        case Kind::sigmoid:
+          results.push_back(put(c10::aten::sigmoid, {result(step.left)}, i));
+          break;
+        case Kind::swish: {
+          if (spelling_.is_silu(static_cast<std::size_t>(i))) {
+            results.push_back(put(c10::aten::silu, {result(step.left)}, i));
+            break;
+          }
+          Value* gate = put(c10::aten::sigmoid, {result(step.left)}, step.left);
+          results.push_back(put(c10::aten::mul, in_order(i, result(step.left), gate), i));
+          break;
+        }
+        case Kind::batch_norm:
+          results.push_back(put(c10::aten::batch_norm, batch_norm(result(step.left)), i));
+          break;
+        case Kind::group_norm: {
+          auto inputs = take(5);  // num_groups, weight, bias, eps, cudnn_enabled
+          inputs.insert(inputs.begin(), result(step.left));
+          results.push_back(put(c10::aten::group_norm, inputs, i));
+          break;
+        }
+      }
+    }
+    return std::move(parts_);
+  }
+
+ private:
+  // At the top, so that whatever uses it can be moved.
+  Value* constant(const c10::IValue& value) {
+    const WithInsertPoint top(graph_.block()->nodes().front());
+    return graph_.insertConstant(value);
+  }
+
+  std::vector<Value*> take(std::size_t count) {
+    const auto begin = text_.arguments.begin() + static_cast<std::ptrdiff_t>(next_);
+    next_ += count;
+    return {begin, begin + static_cast<std::ptrdiff_t>(count)};
+  }
+
+  std::vector<Value*> batch_norm(Value* value) {
+    std::vector<Value*> inputs = take(4);
+    inputs.insert(inputs.begin(), value);
+    const std::vector<Value*> mode =
+        text_.inference ? std::vector<Value*>{constant(false), constant(0.0)} : take(2);  // training, momentum
+    const std::vector<Value*> rest = take(2);                                             // eps, cudnn_enabled
+    inputs.insert(inputs.end(), mode.begin(), mode.end());
+    inputs.insert(inputs.end(), rest.begin(), rest.end());
+    return inputs;
+  }
+
+  Value* put(Symbol kind, const std::vector<Value*>& inputs, int done) {
+    Node* node = graph_.insertNode(graph_.create(kind, inputs));
+    node->copyMetadata(place_);
+    if (done > 0 && unknown_ == UnknownLine::none) node->setSourceRange({});
+    parts_.push_back({node, done});
+    return node->output();
+  }
+
+  Graph& graph_;
+  const Text& text_;
+  Node* place_;
+  Spelling spelling_;
+  UnknownLine unknown_;
+  std::size_t next_ = 0;
+  std::vector<Part> parts_;
+};
+
+}  // namespace
+
+std::vector<Part> write_out(Graph& graph, const Text& text, Node* place, UnknownLine unknown) {
+  return Author(graph, text, place, unknown).write();
+}
+
+}  // namespace tailor

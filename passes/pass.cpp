@@ -47,16 +47,6 @@ void normalise(std::shared_ptr<Graph> graph) {
   make_orders_constant(graph->block());
 }
 
-bool has_equal_ops(Graph& graph) {
-  bool found = false;
-  Twins twins(graph);
-  for_each_block(graph.block(), [&](Block* block) {
-    for (Node* node : block->nodes())
-      if (const Chain* chain = fused_chain(node); chain && !twins.note(node, *chain)) found = true;
-  });
-  return found;
-}
-
 // Methods were fused by themselves, and here they are called: inside `with autocast` an op must be what torch can cast, and where some
 // have gradients and others none, torch must not make one of equal ops, which the pass can tell only from what was written.
 bool unfuse_what_was_called(const std::shared_ptr<Graph>& graph) {
@@ -69,7 +59,7 @@ bool unfuse_what_was_called(const std::shared_ptr<Graph>& graph) {
     }
   });
   std::vector<Site> ignored;
-  return (autocasts || (changes && has_equal_ops(*graph))) && unfuse_graph(graph, ignored, "");
+  return (autocasts || (changes && Twins(*graph).has_equal_ops())) && unfuse_graph(graph, ignored, "");
 }
 
 constexpr const char* taken = "what follows belongs to the chain of another linear";
@@ -87,7 +77,6 @@ class Search {
   void look(Block* block) {
     for (Node* node : block->nodes()) {
       if (const Chain* chain = fused_chain(node)) {
-        twins_.note(node, *chain);
         findings_.push_back({{std::string(chain->name), options_.method, source_line(node), true, ""}});
       } else if (!claimed_.contains(node)) {
         if (const auto linears = linears_at(node); !linears.empty())
@@ -135,7 +124,7 @@ class Search {
           note(*chain, proven_nearness, *reason);
           continue;
         }
-        if (const Node* twin = twins_.note(whole)) {
+        if (const Node* twin = twins_.of(whole)) {
           note(*chain, proven_nearness,
                "it computes what the chain up to " + describe(twin) +
                    " computes, written in another way or in place, and torch would make one of the two");

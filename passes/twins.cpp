@@ -1,10 +1,11 @@
 #include "twins.h"
 
+#include <c10/util/hash.h>
 #include <torch/csrc/jit/ir/node_hashing.h>
 
 #include <algorithm>
-#include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "prove.h"
 
@@ -39,38 +40,63 @@ class Twins::Numbers {
     }
     const bool is_read = node->kind() == c10::prim::GetAttr;
     if (!node->blocks().empty() || (!is_read && node->numAttributes() > 0) || may_write(node)) return nullptr;
-    std::pair<std::string, Key> what(node->kind().toQualString(), {});
-    if (is_read) what.first += "." + node->s(c10::attr::name);
-    for (const Value* input : node->inputs()) what.second.push_back(of(input));
-    const auto [found, is_new] = nodes_.try_emplace(std::move(what), node);
+    // Of two nodes with one hash a chain would be left alone that need not be.
+    std::size_t what = c10::hash_combine(static_cast<c10::unique_t>(node->kind()), node->inputs().size());
+    if (is_read) what = c10::hash_combine(what, std::hash<std::string>()(node->s(c10::attr::name)));
+    for (const Value* input : node->inputs()) what = c10::hash_combine(what, of(input));
+    const auto [found, is_new] = nodes_.try_emplace(what, node);
     return is_new ? nullptr : found->second;
   }
 
   std::size_t next_ = 1;
   std::unordered_map<const Value*, std::size_t> numbers_;
   std::unordered_set<Node*, torch::jit::HashNode, torch::jit::EqualNode> constants_;
-  std::map<std::pair<std::string, Key>, const Node*> nodes_;
+  std::unordered_map<std::size_t, const Node*> nodes_;
 };
 
 Twins::Twins(Graph& graph) : graph_(graph) {}
 Twins::~Twins() = default;
 
-Twins::Key Twins::key_of(const std::vector<Value*>& arguments, bool turned) {
+const Twins::Noted* Twins::find_or_keep(const Chain& chain, Noted noted) {
+  OfChain& of_chain = noted_[&chain];
+  const auto is_like = [&](const Noted& other) {
+    return other.spelling == noted.spelling && !other.is_apart && !noted.is_apart;
+  };
+  const bool was_empty = of_chain.alike.empty() && of_chain.by_numbers.empty();
+  if (was_empty || (!of_chain.alike.empty() && is_like(of_chain.alike.front()))) {
+    of_chain.alike.push_back(std::move(noted));
+    return nullptr;
+  }
   if (!numbers_) numbers_ = std::make_unique<Numbers>(graph_.block());
-  Key key{turned ? std::size_t{1} : 0};
-  for (const Value* argument : arguments) key.push_back(numbers_->of(argument));
-  return key;
+  const auto key_of = [&](const Noted& each) {
+    std::vector<std::size_t> key{each.turned ? std::size_t{1} : 0};
+    for (const Value* argument : each.arguments) key.push_back(numbers_->of(argument));
+    return key;
+  };
+  for (Noted& each : std::exchange(of_chain.alike, {})) of_chain.by_numbers.try_emplace(key_of(each), std::move(each));
+  const auto [found, is_new] = of_chain.by_numbers.try_emplace(key_of(noted), noted);
+  return is_new || is_like(found->second) ? nullptr : &found->second;
 }
 
-bool Twins::note(Node* op, const Chain& chain) {
-  std::vector<Value*> arguments = op->inputs().vec();
-  Node* const weight = seen(arguments[1])->node();
-  const bool turned = is_aten(weight, turn);
-  if (turned) arguments[1] = weight->input();
-  return noted_.try_emplace({&chain, key_of(arguments, turned)}, Noted{std::nullopt, op}).second;
+bool Twins::has_equal_ops() {
+  knows_ops_ = true;
+  bool found = false;
+  for_each_block(graph_.block(), [&](Block* block) {
+    for (Node* op : block->nodes()) {
+      const Chain* chain = fused_chain(op);
+      if (!chain) continue;
+      std::vector<Value*> arguments = op->inputs().vec();
+      Node* const weight = seen(arguments[1])->node();
+      const bool turned = is_aten(weight, turn);
+      if (turned) arguments[1] = weight->input();
+      if (find_or_keep(*chain, {std::move(arguments), turned, "", op, true})) found = true;
+    }
+  });
+  return found;
 }
 
-const Node* Twins::note(const Match& match) {
+const Node* Twins::of(const Match& match) {
+  if (!knows_ops_) has_equal_ops();
   std::vector<Value*> arguments;
   for (std::size_t step = 0; step < match.arguments.size(); ++step) {
     const auto& of_step = match.arguments[step];
@@ -80,14 +106,11 @@ const Node* Twins::note(const Match& match) {
     for (std::size_t i = 0; i < of_step.size(); ++i)
       if (!is_inference || (i != training && i != training + 1)) arguments.push_back(of_step[i]);
   }
-  const auto [found, is_new] =
-      noted_.try_emplace({match.chain, key_of(arguments, match.linear.turned)}, Noted{match.spelling, match.last()});
-  if (is_new) return nullptr;
-  // What was written in the same way torch makes one of by itself; but not what is written in place.
-  const auto is_written = [](const Part& part) { return is_in_place(part.node); };
-  const bool is_one_anyway =
-      found->second.spelling == match.spelling && std::none_of(match.parts.begin(), match.parts.end(), is_written);
-  return is_one_anyway ? nullptr : found->second.last;
+  const bool in_place =
+      std::any_of(match.parts.begin(), match.parts.end(), [](const Part& part) { return is_in_place(part.node); });
+  const Noted* twin =
+      find_or_keep(*match.chain, {std::move(arguments), match.linear.turned, match.spelling, match.last(), in_place});
+  return twin ? twin->last : nullptr;
 }
 
 }  // namespace tailor

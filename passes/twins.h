@@ -3,40 +3,46 @@
 #pragma once
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "match.h"
 
 namespace tailor {
 
-// The chains of a graph, one after the other.
 class Twins {
  public:
   explicit Twins(Graph& graph);
   ~Twins();
 
-  // An op that stands in the graph already; false if one noted before equals it.
-  bool note(Node* op, const Chain& chain);
+  // Whether two of the ops that stand in the graph already are equal. To be asked first, or not at all.
+  bool has_equal_ops();
 
-  // The last node of a chain noted before whose op would equal this one's, though what was written does not; or null, and
-  // this one is noted.
-  const Node* note(const Match& match);
+  // The last node of a chain before, or an op that stands in the graph, which would be one with this chain's op, though what was
+  // written is not; or null.
+  const Node* of(const Match& match);
 
  private:
   class Numbers;
-  using Key = std::vector<std::size_t>;  // equal where the ops would be
   struct Noted {
-    std::optional<std::string> spelling;  // where it is known
-    const Node* last;
+    std::vector<Value*> arguments;  // of its op
+    bool turned = false;            // the weight is to be
+    std::string spelling;
+    const Node* last = nullptr;
+    bool is_apart = false;  // torch makes no one of two that are written so, or nobody knows how they were
+  };
+  struct OfChain {
+    std::vector<Noted> alike;  // as long as none can be another's twin, which spares the numbers
+    std::map<std::vector<std::size_t>, Noted> by_numbers;
   };
 
-  Key key_of(const std::vector<Value*>& arguments, bool turned);
+  const Noted* find_or_keep(const Chain& chain, Noted noted);
 
   Graph& graph_;
-  std::unique_ptr<Numbers> numbers_;  // made for the first chain
-  std::map<std::pair<const Chain*, Key>, Noted> noted_;
+  bool knows_ops_ = false;
+  std::unique_ptr<Numbers> numbers_;
+  std::unordered_map<const Chain*, OfChain> noted_;
 };
 
 }  // namespace tailor

@@ -59,3 +59,12 @@ def each_apart(call, faults, places, at_once):
             for index, result in pool.imap_unordered(make_one, tasks, chunksize=1):
                 shutil.rmtree(tasks[index][1], ignore_errors=True)
                 yield faults[index], result
+
+
+def why_not(place):
+    """Nothing, where overlays of this folder can be mounted."""
+    try:
+        list(each_apart(lambda fault: None, [None], [place], 1))
+    except Unmountable as unmountable:
+        return str(unmountable)
+    return ""

@@ -12,6 +12,7 @@ from fault_workshop import ROOT, plural
 EXPLAINED = ROOT / "tools" / "faults.d" / "never.toml"
 PAGE = ROOT / "docs" / "faults.md"
 OUTCOMES = {"survived": "Survived", "caught": "Caught"}  # and the titles of their tables
+EARLIER = "earlier"  # for a commit, in rows from a page that did not keep that of each
 NOT_PLANTED = {True: "Not planted here", False: "Not planted yet"}  # of faults that need a GPU, and of others
 
 HEAD = """# Faults
@@ -52,16 +53,23 @@ def reasons_of(never, tests, faults, rows):
     return reasons
 
 
-def planted_at(done, before=()):
-    """Of which commits faults were planted, in one line, to which the next run adds."""
+def commit_in(row):
+    """At which its fault was last planted. Pages were written that did not keep it."""
+    found = re.search(r" \| ((?:[0-9a-f]{7,}|unknown)(?: with changes)?) \| [^|]*\|$", row)
+    return found[1] if found else EARLIER
+
+
+def planted_at(rows, done, before=()):
+    """When, in one line. The commit is in each row; of pages that did not keep it there, all are in that line or its first and last."""
     text, commits = " ".join(before), {}
-    for commit, number in re.findall(r"(\w+(?: with changes)?) \((\d+) faults?\)", text):
-        commits[commit] = commits.get(commit, 0) + int(number)
-    for result in done.values():
-        commits[result["commit"]] = commits.get(result["commit"], 0) + 1
-    dates = re.findall(r"\d{4}-\d\d-\d\d", text) + [datetime.date.today().isoformat()] * bool(done)
-    counted = ", ".join(f"{commit} ({plural(number, 'fault')})" for commit, number in commits.items())
-    return f"Planted, and some of them again later, at commit {counted}; the last on {max(dates, default='no day')}."
+    for title in OUTCOMES.values():
+        commits.update({name: commit_in(row) for name, row in rows[title].items()})
+    days = re.findall(r"\d{4}-\d\d-\d\d", text) + [datetime.date.today().isoformat()] * bool(done)
+    said = f"The last fault was planted on {max(days, default='no day')}. Each row says at which commit its fault was planted last"
+    if earlier := list(commits.values()).count(EARLIER):
+        known = re.findall(r"(?:commit|,|from|to) ([0-9a-f]{7,})\b", text) or ["unknown"]
+        said += f"; `{EARLIER}`, in {plural(earlier, 'row')}, is one from {known[0]} to {known[-1]}, when this page did not keep which"
+    return f"{said}."
 
 
 # ---- the faults, in the order of the lists
@@ -74,7 +82,7 @@ def rows_of(faults, done, before=None):
     for name, fault in faults.items():
         first = f"| {name} | `{fault.file}` | {fault.breaks} |"
         if name in done and done[name]["outcome"] in OUTCOMES:
-            rows[OUTCOMES[done[name]["outcome"]]][name] = f"{first} {caught_by(done[name], named)} |"
+            rows[OUTCOMES[done[name]["outcome"]]][name] = f"{first} {done[name]['commit']} | {caught_by(done[name], named)} |"
             continue
         kept = [(title, before[title][name]) for title in OUTCOMES.values() if before and name in before[title]]
         title, row = kept[0] if kept else (NOT_PLANTED[fault.gpu], first)
@@ -89,7 +97,9 @@ def rows_in(page):
         if line.startswith("## "):
             title = line[3:]
         elif title in rows and (found := re.match(r"\| ([\w-]+) \| `", line)):
-            rows[title][found[1]] = line
+            first, _, tests = line.rpartition(" | ")
+            kept = title not in OUTCOMES.values() or commit_in(line) != EARLIER or first.endswith(f" | {EARLIER}")
+            rows[title][found[1]] = line if kept else f"{first} | {EARLIER} | {tests}"
     return rows
 
 
@@ -109,7 +119,7 @@ def tables(rows):
     for title, lines in rows.items():
         if lines:
             planted = title in OUTCOMES.values()
-            yield from [f"## {title}", "", "| fault | in | what it breaks |" + (" caught by |" if planted else ""), "|---|---|---|" + "---|" * planted]
+            yield from [f"## {title}", "", "| fault | in | what it breaks |" + (" last at | caught by |" if planted else ""), "|---|---|---|" + "---|---|" * planted]
             yield from [*lines.values(), ""]
 
 
@@ -125,7 +135,7 @@ def write(faults, tests, done, anew=False):
     never = [test for test in tests if test not in seen]
     reasons = reasons_of(never, tests, faults, rows["Caught"])
     lines = [
-        HEAD, planted_at(done, before[:before.index("| | |")] if before else ()), "", "| | |", "|---|---|", *figures(rows),
+        HEAD, planted_at(rows, done, before[:before.index("| | |")] if before else ()), "", "| | |", "|---|---|", *figures(rows),
         f"| tests (one with many parameters counts once) | {len(tests)} |",
         f"| seen to fail | {len(tests) - len(never)} |",
         f"| never seen to fail | {len(never)} |", "", *tables(rows),

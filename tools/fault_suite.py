@@ -103,15 +103,28 @@ def execute(command, environment, limit, output):
     return status, "hung" if status is None else "crashed" if status < 0 else ""
 
 
+@dataclasses.dataclass
+class Properties:
+    """What CTest knows of an entry."""
+    labels: list
+    environment: dict  # all of it
+    seconds: float  # that it may take
+    says: list  # where that is not empty, it counts, and the exit status does not
+
+
+def properties_of(entry):
+    given = {p["name"]: p["value"] for p in entry.get("properties", [])}
+    return Properties(given.get("LABELS", []), {**os.environ, **dict(e.split("=", 1) for e in given.get("ENVIRONMENT", []))},
+                      float(given.get("TIMEOUT", 1500)), given.get("PASS_REGULAR_EXPRESSION", []))
+
+
 class Program:
     """One entry of CTest: a GoogleTest program, a Python file, or a program that is one test."""
 
     def __init__(self, entry, folder):
         self.name, self.command, self.folder = entry["name"], entry["command"], folder
-        properties = {p["name"]: p["value"] for p in entry.get("properties", [])}
-        self.is_fuzzer = "fuzz" in properties.get("LABELS", [])
-        self.says = properties.get("PASS_REGULAR_EXPRESSION", [])  # then that counts, and its exit status does not
-        self.environment = {**os.environ, **dict(e.split("=", 1) for e in properties.get("ENVIRONMENT", []))}
+        properties = properties_of(entry)
+        self.is_fuzzer, self.says, self.environment = "fuzz" in properties.labels, properties.says, properties.environment
         self.output = folder / (self.name.replace("/", "-") + ".out")
         self.events = self.output.with_suffix(".events")
         self.is_python = self.command[-1].endswith(".py")

@@ -1,11 +1,16 @@
-"""The last line of a run of CTest: how many tests passed, failed and were skipped. CTest itself counts its entries, and most
-of them are programs that hold many tests. It runs this when it is done (tools/cmake/TailorTotals.cmake), in the build tree,
-where it left its log."""
+"""The last lines of a run of CTest. Of each entry that was to leave a record, what that says: CTest shows what an entry printed
+only where it failed. And how many tests passed, failed and were skipped: CTest itself counts its entries, and most of them are
+programs that hold many tests. It runs this when it is done (tools/cmake/TailorTotals.cmake), in the build tree, where it left
+its log, and before, with `begin`, so that no record of an earlier run is taken for one of this."""
+import json
 import pathlib
 import re
 import sys
 
+import trust_record
+
 FOLDER = pathlib.Path("Testing/Temporary")
+BEGUN = FOLDER / "Begun"
 
 
 def of_google_test(output):
@@ -49,6 +54,22 @@ def totals(log, failed=(), skipped=()):
             f"{passed} passed, {failed} failed, {skipped} skipped")
 
 
+def record_in(path):
+    """Of this run, or nothing where the entry came to no end."""
+    try:
+        since = BEGUN.stat().st_mtime_ns if BEGUN.exists() else 0
+        return json.loads(path.read_text()) if path.stat().st_mtime_ns >= since else None
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def short_runs(log, skipped=()):
+    """A line for each entry that was to leave a record."""
+    for name, path in sorted(re.findall(r'^\d+/\d+ Test: (.*)\nCommand: .*"--json" "([^"]+)"', log, re.MULTILINE)):
+        record = record_in(pathlib.Path(path))
+        yield trust_record.line(name, record) if record else f"{name}: " + ("skipped" if name in skipped else "it left no record")
+
+
 def last_log():
     """CTest gives its log the final name only after this ran."""
     there = [path for path in (FOLDER / "LastTest.log.tmp", FOLDER / "LastTest.log") if path.exists()]
@@ -63,9 +84,17 @@ def names(file, log):
     return {line.partition(":")[2] for line in path.read_text().splitlines()}
 
 
+def begin():
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    BEGUN.touch()
+
+
 def main():
+    if sys.argv[1:] == ["begin"]:
+        return begin()
     log = last_log()
-    print(totals(log.read_text(errors="replace"), names("LastTestsFailed.log", log), names("LastTestsDisabled.log", log)))
+    text, failed, skipped = log.read_text(errors="replace"), names("LastTestsFailed.log", log), names("LastTestsDisabled.log", log)
+    print(*short_runs(text, skipped), totals(text, failed, skipped), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """docs/trust.md, from the records in docs/trust.d."""
 import json
-import pathlib
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+from trust_record import ROOT, amount, duration, stopped, write
+
 RECORDS = ROOT / "docs" / "trust.d"
 FOUND = RECORDS / "found.md"  # written by hand
 PAGE = ROOT / "docs" / "trust.md"
@@ -11,7 +11,7 @@ HEAD = """# Trust
 
 `tools/trust` wrote this page, from the records in `docs/trust.d/` that the programs left behind. Most have a short run among the tests,
 too; `tools/trust --short` makes those alone. What they draw is drawn from a seed, so that a failure can be had again, and it prints the
-smallest case that still fails. That the tests notice faults is in [faults.md](faults.md); what needs a GPU, `tools/gpu-check` runs.
+smallest case that still fails. Which planted fault the tests notice by what is in [faults.md](faults.md).
 """
 
 
@@ -21,18 +21,7 @@ def read_records():
 
 def write_record(name, record):
     RECORDS.mkdir(exist_ok=True)
-    (RECORDS / f"{name}.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-
-
-def duration(seconds):
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{seconds / 3600:.1f} h"
-
-
-def amount(counts):
-    return ", ".join(f"{value:,} {name}" for name, value in counts.items())
+    write(RECORDS / f"{name}.json", record)
 
 
 def value(number):
@@ -52,11 +41,13 @@ def table(name, rows):
 
 def section(record, program=None):
     """Of what was not run as tools/trust runs it, and so cannot be had again by that, the page says so."""
-    lines = [f"## {record['title']}", "", record["what"], "", f"`{record['command']}`: {amount(record['counts'])}; "
-             f"{record['failures']:,} failed. {record.get('date', 'No date')}, commit {record.get('commit', 'unknown')}, "
-             f"{record.get('cores', '?')} cores, {duration(record['seconds'])}.", ""]
+    how = stopped(record)
+    place = f"{record.get('cores', '?')} cores" + (f", {record['gpu']}" if record.get("gpu") else "")
+    lines = [f"## {record['title']}", "", record["what"], "", f"`{record['command']}`: {amount(record)}; {record['failures']:,} failed"
+             f"{'; it ' + how if how else ''}. {record.get('date', 'No date')}, commit {record.get('commit', 'unknown')}, "
+             f"{place}, {duration(record['seconds'])}.", ""]
     if program and not program.made(record["command"]):
-        lines += [f"`tools/trust --only {program.name}` runs `{program.recorded(f'{program.program()} {program.long}')}`, and has not yet.", ""]
+        lines += [f"`tools/trust --only {program.name}` runs `{program.how()}`, and has not yet.", ""]
     for name, rows in record.get("tables", {}).items():
         lines += [*table(name, rows), ""]
     return lines
@@ -70,7 +61,7 @@ def page(programs):
     for name in names:
         if name in records:
             record = records[name]
-            lines.append(f"| {record['title']} | {amount(record['counts'])} | {record['failures']:,} | {duration(record['seconds'])} |")
+            lines.append(f"| {record['title']} | {amount(record)} | {record['failures']:,} | {duration(record['seconds'])} |")
         else:
             lines.append(f"| {known[name].title} | not run | | |")
     lines += ["", "## Found on the way", "", FOUND.read_text().strip() if FOUND.exists() else "Nothing yet.", ""]

@@ -1,17 +1,19 @@
-"""What tools/trust runs, and how: programs of tests/fuzz, and the tests under gcc's sanitizers."""
+"""What tools/trust runs, and how: programs of tests/fuzz, the tests under gcc's sanitizers and on a GPU, and planted faults."""
 import dataclasses
 import json
 import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import tempfile
 import time
 
+import fault_overlay
 from fault_suite import has_gpu
+from trust_record import ROOT, amount, gpu, stopped
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 CORES = os.cpu_count() or 1
 TESTS = ["ops_test", "passes_test", "tools_test", "kernels_test"]  # the GoogleTest programs
 # Memory that there is not is refused as without a sanitizer, since tests ask for it.
@@ -86,9 +88,13 @@ class Program:
         """A command as its record has it."""
         return " ".join([f"{name}={value}" for name, value in self.switches.items()] + [command.replace(f"{ROOT}/", "")])
 
+    def how(self):
+        """As tools/trust runs it."""
+        return self.recorded(f"{self.program()} {self.long}".strip())
+
     def made(self, command):
         """Whether tools/trust makes such a record; with how many jobs, and of which seed, is for whoever runs it."""
-        return re.sub(r" --(jobs|seed) \d+", "", command) == self.recorded(f"{self.program()} {self.long}")
+        return re.sub(r" --(jobs|seed) \d+", "", command) == self.how()
 
     def program(self):
         return pathlib.Path(self.script).name if self.script else self.name
@@ -106,10 +112,36 @@ class Program:
                 return {"title": self.title, "what": f"It ended with status {status} and left no record.", "command": self.name,
                         "seconds": round(time.monotonic() - start, 1), "counts": {}, "failures": 1}
             record = json.loads(file.read_text())
-            record.update(title=self.title, command=self.recorded(record["command"]))
+            record.update(title=self.title, command=self.recorded(record["command"]), **({"gpu": gpu()} if self.gpu else {}))
             if status and not record["failures"]:  # a sanitizer found something
                 record["failures"] = 1
             return record
+
+
+@dataclasses.dataclass
+class Tool(Program):
+    """One of tools/, which takes --json FILE too. Where the build is, and torch, does not belong in its record."""
+    builds: tuple = ()  # words that say that; {build} and {python} stand for them
+    takes: str = ""  # a program that there must be in the PATH
+    at_once: bool = False  # works in overlays, so many side by side as there are jobs
+
+    def why_not(self, build):
+        if self.gpu and not has_gpu():
+            return "it needs a GPU"
+        if self.takes and shutil.which(self.takes) is None:
+            return f"there is no {self.takes} in the PATH"
+        return fault_overlay.why_not(ROOT) if self.at_once else ""
+
+    def program(self):
+        return self.script
+
+    def command(self, build):
+        at_once = ["--at-once", build.jobs or CORES] if self.at_once else []
+        return [build.python(), "-W", "ignore", ROOT / self.script, *shlex.split(self.long), *at_once,
+                *(word.format(build=build.folder, python=build.python()) for word in self.builds)]
+
+    def run(self, build, command=None, environment=None):
+        return {**super().run(build, command, environment), "command": self.how()}
 
 
 @dataclasses.dataclass
@@ -140,8 +172,8 @@ class TestsSanitized(Program):
     def why_not(self, build):
         return ""
 
-    def made(self, command):
-        return command == f"tools/trust --only {self.name}"
+    def how(self):
+        return f"tools/trust --only {self.name}"
 
     def run(self, build, command=None, environment=None):
         tests = build.sanitized("address,undefined", [*TESTS, "stress_threads"])
@@ -156,7 +188,7 @@ class TestsSanitized(Program):
         threads = super().run(build, [tests / "stress_threads", *shlex.split(self.long)], SANITIZERS)
         counts.update({f"{name}, on 16 threads" if name == "calls" else name: n for name, n in threads["counts"].items() if name != "threads"})
         return {"title": self.title, "what": "All GoogleTest programs, and threads over shared modules, under gcc's address, leak and "
-                "undefined-behaviour sanitizers.", "command": f"tools/trust --only {self.name}", "seconds": round(time.monotonic() - start, 1),
+                "undefined-behaviour sanitizers.", "command": self.how(), "seconds": round(time.monotonic() - start, 1),
                 "counts": counts, "failures": failures + threads["failures"]}
 
 
@@ -168,8 +200,8 @@ class FreshClone(Program):
     def why_not(self, build):
         return ""
 
-    def made(self, command):
-        return command == self.long
+    def how(self):
+        return self.long
 
     def run(self, build, command=None, environment=None):
         with tempfile.TemporaryDirectory() as folder:
@@ -177,10 +209,12 @@ class FreshClone(Program):
             call(["git", "clone", "--quiet", ROOT, clone])
             start = time.monotonic()
             done = subprocess.run([clone / self.long], cwd=clone, stdout=subprocess.PIPE, text=True, check=False)
-            return self.record(done.stdout, done.returncode, time.monotonic() - start)
+            seconds = time.monotonic() - start
+            left = {path.stem: json.loads(path.read_text()) for path in sorted((clone / "build/tests/records").glob("*.json"))}
+            return self.record(done.stdout, done.returncode, seconds, left)
 
-    def record(self, output, status, seconds):
-        """Of a run that ended so, and by test_totals.py with a line of totals."""
+    def record(self, output, status, seconds, left):
+        """Of a run that ended so, and by test_totals.py with a line of totals; and of the records that its short runs left."""
         last = (output.splitlines() or [""])[-1]
         counts = {name: int(number) for number, name in re.findall(r"(\d+) (tests|programs|passed|failed|skipped)\b", last)}
         failures = counts.pop("failed", 0)
@@ -190,10 +224,17 @@ class FreshClone(Program):
             print(output[-8000:])
         return {"title": self.title, "what": f"README.md's command for the tests, in a fresh clone: torch is fetched, all is built, every test "
                 f"runs. More than {self.most // 60} minutes count as a failure.", "command": self.long, "seconds": round(seconds, 1),
-                "counts": counts, "failures": failures + (seconds > self.most)}
+                "counts": counts, "tables": {"short runs": {name: self.row(record) for name, record in left.items()}} if left else {},
+                "failures": failures + (seconds > self.most)}
+
+    @staticmethod
+    def row(record):
+        return {"how many": amount(record, record.get("asked") or None), "failed": record["failures"], "seconds": record["seconds"],
+                "but": stopped(record)}
 
 
 OPS = "tests/fuzz/ops_fuzz.py"
+PLANTING = ("--work", "{build}/faults", "-D", "TAILOR_TORCH_PYTHON={python}")
 
 # In the order of the page.
 KNOWN = [
@@ -215,6 +256,11 @@ KNOWN = [
     ThreadsSanitized("sanitize_thread", "Threads, sanitized", "--count 100000 --threads 16"),
     TestsSanitized("sanitize_address", "Tests, sanitized", "--count 2000 --threads 16"),
     Program("stress_memory", "Memory", "--count 1000000 --rounds 10000"),
+    Tool("gpu_check", "Tests on a GPU", "", "tools/gpu-check", gpu=True, builds=("{build}",)),
+    Tool("gpu_sanitize", "Kernels, sanitized", "", "tools/gpu-sanitize", gpu=True, takes="compute-sanitizer"),
+    Tool("faults", "Planted faults", "--add", "tools/faults", builds=PLANTING, at_once=True),
+    # Those of the above that a machine without a GPU leaves out, in a copy without overlays.
+    Tool("faults_gpu", "Planted faults that need a GPU", "--gpu --add", "tools/faults", gpu=True, builds=PLANTING),
 ]
 
 

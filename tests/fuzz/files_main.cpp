@@ -102,6 +102,7 @@ int main(int count, char** words) {
       "file, or read as what they are; no crash, no hang, no memory without bound, nothing else left in the folder.";
   record.command = arguments.command();
   record.seconds = clock.seconds();
+  if (!one) record.asked = {{"mutants", arguments.count()}};
   record.counts["originals"] = static_cast<std::int64_t>(all.size());
   record.counts["largest memory of one mutant, MiB"] = static_cast<std::int64_t>(peak >> 20);
   std::printf("%lld mutants of %zu files in %.0f s, %lld failed; at most %lld MiB for one\n",

@@ -47,6 +47,7 @@ class Memory {
   void flat(const std::string& what, std::int64_t count, std::int64_t bytes,
             const std::function<void(std::int64_t)>& work) {
     if (count == 0) return;
+    stress_.ask(what, count);
     const std::int64_t warm = count / 5;
     std::int64_t before = 0;
     std::int64_t done = 0;

@@ -88,7 +88,7 @@ class Fuzzer:
         paths = collections.defaultdict(dict)
         for (stem, path), count in sorted(self.paths.items()):
             paths[stem][path] = count
-        return {"counts": {"calls": done}, "tables": {
+        return {"counts": {"calls": done}, "asked": {"calls": self.program.options.count}, "tables": {
             "by path": paths, "by mode": dict(sorted(self.modes.items())),
             "median ratio of rms errors, where a kernel ran": medians}}
 

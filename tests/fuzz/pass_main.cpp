@@ -122,7 +122,9 @@ int run(Options options) {
     std::cout << to_string(failure.verdict.kind) << ", model " << failure.model << ": " << failure.verdict.text << "\n";
   constexpr std::size_t most_explained = 3;  // the others are often the same
   for (std::size_t i = 0; i < result.failures.size() && i < most_explained; ++i) explain(options, result.failures[i]);
-  return finish(record_of(options.command, result), options.json);
+  Record record = record_of(options.command, result);
+  record.asked = {{"models", options.plan.count}};
+  return finish(record, options.json);
 }
 
 }  // namespace

@@ -78,11 +78,18 @@ std::string to_json(const Record& record) {
   std::snprintf(seconds, sizeof seconds, "%.1f", record.seconds);
   return "{\"title\": " + quoted(record.title) + ",\n \"what\": " + quoted(record.what) +
          ",\n \"command\": " + quoted(record.command) + ",\n \"seconds\": " + seconds +
-         ",\n \"counts\": " + json(record.counts) + ",\n \"tables\": " + json(record.tables) +
-         ",\n \"failures\": " + json(record.failures) + "}\n";
+         ",\n \"counts\": " + json(record.counts) + ",\n \"asked\": " + json(record.asked) +
+         ",\n \"tables\": " + json(record.tables) + ",\n \"failures\": " + json(record.failures) + "}\n";
 }
 
 int finish(const Record& record, const std::string& path) {
+  for (const auto& [name, asked] : record.asked) {
+    const auto found = record.counts.find(name);
+    const std::int64_t done = found == record.counts.end() ? 0 : found->second;
+    if (done < asked)
+      std::printf("stopped short: %lld of %lld %s\n", static_cast<long long>(done), static_cast<long long>(asked),
+                  name.c_str());
+  }
   if (!path.empty()) {
     std::ofstream file(path);
     file << to_json(record);

@@ -4,7 +4,8 @@
 //   --count N    how much to do              --seed S       what is drawn
 //   --seconds T  no longer than this         --json FILE    where to put the record
 //
-// A limit of 0 is none. The exit status is 0 where nothing failed, 1 where something did, 2 for wrong arguments.
+// A limit of 0 is none. Where time ends a run before it has done so many, it says so, and its record has what was asked for.
+// The exit status is 0 where nothing failed, 1 where something did, 2 for wrong arguments.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -52,13 +53,14 @@ struct Record {
   std::string title, what, command;
   double seconds = 0;
   Counts counts;
+  Counts asked;  // how many of those that were asked for; 0 where as many as there are, or as fit the time
   std::map<std::string, Table> tables;
   std::int64_t failures = 0;
 };
 
 std::string to_json(const Record& record);
 
-// To `path`, unless that is empty. What main returns then.
+// To `path`, unless that is empty, and a line for each count that is less than was asked for. What main returns then.
 int finish(const Record& record, const std::string& path);
 
 }  // namespace tailor::fuzz

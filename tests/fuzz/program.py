@@ -4,7 +4,8 @@ record that they leave as JSON. program.h is the same for those in C++.
   --count N    how much to do              --seed S       what is drawn
   --seconds T  no longer than this         --json FILE    where to put the record
 
-A limit of 0 is none. The exit status is 0 where nothing failed, 1 where something did."""
+A limit of 0 is none. The record has what was asked for beside what was done, where time ended the run before.
+The exit status is 0 where nothing failed, 1 where something did."""
 import argparse
 import json
 import mmap
@@ -57,6 +58,9 @@ class Program:
         record = {"title": self.title, "what": self.what, "command": self.command, "seconds": round(self.seconds(), 1),
                   **results, "failures": self.failures}
         print(json.dumps(record, indent=1), flush=True)
+        for name, asked in record.get("asked", {}).items():
+            if record["counts"][name] < asked:
+                print(f"stopped short: {record['counts'][name]} of {asked} {name}", flush=True)
         if self.options.json:
             with open(self.options.json, "w") as file:
                 file.write(json.dumps(record, indent=1) + "\n")

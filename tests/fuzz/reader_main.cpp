@@ -224,6 +224,7 @@ int main(int count, char** words) {
   record.command = arguments.command();
   record.seconds = since_start.seconds();
   record.counts["inputs"] = inputs;
+  record.asked = {{"inputs", arguments.count()}, {"edges reached", 0}};
   record.counts["inputs in the kept corpus"] = static_cast<std::int64_t>(given);
   record.counts["inputs that went somewhere new"] = static_cast<std::int64_t>(corpus.size() - given);
   record.counts["edges reached"] = std::count_if(seen.begin(), seen.end(), [](auto bits) { return bits != 0; });

@@ -16,6 +16,7 @@ class Stress {
   bool has_time() const { return arguments_.seconds() == 0 || clock_.seconds() < arguments_.seconds(); }
 
   void show(std::int64_t done, std::int64_t all);
+  void ask(const std::string& name, std::int64_t number) { record_.asked[name] = number; }
   void count(const std::string& name, std::int64_t more);  // from any thread
   void fail(const std::string& text);                      // from any thread; the first few are printed
   std::int64_t failures();

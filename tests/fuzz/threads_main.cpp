@@ -122,6 +122,7 @@ int run_all(int argc, char** argv) {
   const Models models(bodies().begin(), bodies().end());
   Work work{stress, models};
   work.callers = static_cast<int>(stress.number("threads"));
+  stress.ask("calls", stress.number("count") * stress.number("threads"));
   std::vector<std::thread> threads;
   for (std::int64_t i = 0; i < stress.number("threads"); ++i)
     threads.emplace_back([&work, seed = static_cast<std::uint64_t>(stress.number("seed") * 1000 + i)] {

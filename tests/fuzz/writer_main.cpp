@@ -259,6 +259,8 @@ int main(int count, char** words) {
       "while it is killed: each output is the old file or the new one, whole, and the next run works.";
   record.command = arguments.command();
   record.seconds = clock.seconds();
+  record.asked = {
+      {"kills at a random moment", arguments.count()}, {"kills before a system call", 0}, {"failed system calls", 0}};
   for (const auto& [name, each] : record.counts) std::printf("%8lld %s\n", static_cast<long long>(each), name.c_str());
   for (const auto& [name, rows] : record.tables)
     for (const auto& [row, cells] : rows) {

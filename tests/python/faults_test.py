@@ -1,7 +1,13 @@
-"""docs/faults.md, as tools/faults makes it of what became of faults: which tests a row names, what is counted and what is kept."""
+"""docs/faults.md, as tools/faults makes it of what became of faults: which tests a row names, what is counted and what is kept.
+And the record of a run."""
 import contextlib
+import dataclasses
+import importlib.machinery
+import importlib.util
 import io
+import json
 import pathlib
+import re
 import sys
 import tempfile
 import types
@@ -15,6 +21,15 @@ import fault_suite  # noqa: E402
 
 SLEEPS = '[ "$0" = --gtest_list_tests ] || sleep 60'
 TESTS = ["a/T.one", "a/T.two", "b/T.one", "b/T.two", "b/T.three", "lonely/main"]
+
+
+def load_tool():
+    """tools/faults, which is no module by its name."""
+    loader = importlib.machinery.SourceFileLoader("faults_tool", str(ROOT / "tools" / "faults"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("faults_tool", loader))
+    sys.modules["faults_tool"] = module
+    loader.exec_module(module)
+    return module
 
 
 def fault(*tests, gpu=False):
@@ -51,7 +66,9 @@ class PageTest(unittest.TestCase):
                      "| tests (one with many parameters counts once) | 6 |", "| seen to fail | 3 |", "| never seen to fail | 3 |",
                      "| `lonely/main` | one of the tests of `third` |", "| `b/T.three` | one of the tests of `first`, `second` |"):
             self.assertIn(line + "\n", self.text)
-        self.assertIn("at commit 1234567 (1 fault), 89abcde with changes (1 fault); the last on 20", self.text)
+        self.assertRegex(self.text, r"\nThe last fault was planted on 20\d\d-\d\d-\d\d. Each row says at which commit its fault was planted last.\n")
+        self.assertTrue(self.row("first").endswith(" | 1234567 | `a/T.one`, `b/T.one` |"))
+        self.assertIn(" | 89abcde with changes | ", self.row("second"))
 
     def test_a_row_names_all_that_no_other_does(self):
         self.write({"first": caught(*TESTS[:5]), "second": caught(*TESTS[1:5])}, anew=True)
@@ -69,10 +86,31 @@ class PageTest(unittest.TestCase):
         never = self.write({"second": caught("b/T.two"), "third": {**caught(commit="fedcba9"), "by": {"lonely/main": "hung"}}})
         self.assertEqual(never, ["a/T.two", "b/T.one", "b/T.three"])
         self.assertEqual(self.row("first"), before)
-        self.assertIn("at commit 1234567 (3 faults), fedcba9 (1 fault); the last on", self.text)
-        self.assertIn("`lonely/main` (hung) |", self.row("third"))
-        self.assertEqual(self.text.count("commit"), 1)
+        self.assertIn(" | fedcba9 | `lonely/main` (hung) |", self.row("third"))
+        self.assertEqual(self.text.count("The last fault was planted"), 1)
         self.assertIn("| caught | 3, 1 of them by a test that crashed or hung, the others by tests that failed |\n| survived | 0 |\n", self.text)
+
+    def test_pages_that_did_not_keep_the_commit_of_each(self):
+        """They had a line of all commits, which grew and grew."""
+        self.write({"first": caught("a/T.one", "b/T.one"), "second": {"outcome": "survived", "by": {}, "commit": "1234567"}}, anew=True)
+        self.page.write_text(re.sub(r"The last fault .*", "Planted, and some of them again later, at commit 49a1fab with changes (66 faults), "
+                             "ee36518 (4 faults), 85f0ac9 with changes (2 faults); the last on 2020-02-03.", self.text)
+                             .replace(" last at |", "").replace("|---|---|---|---|---|", "|---|---|---|---|").replace(" | 1234567 |", " |"))
+        told = "is one from 49a1fab to 85f0ac9, when this page did not keep which.\n"
+        never = self.write({})
+        self.assertEqual(never, ["a/T.two", "b/T.two", "b/T.three", "lonely/main"])
+        self.assertIn("was planted on 2020-02-03. Each row says at which commit its fault was planted last; `earlier`, in 2 rows, " + told, self.text)
+        self.assertTrue(self.row("first").endswith(" `x` is wrong | earlier | `a/T.one`, `b/T.one` |"))
+        self.assertTrue(self.row("second").endswith(" `x` is wrong | earlier |  |"))
+        text = self.text
+        self.write({})
+        self.assertEqual(self.text, text)
+        self.write({"first": caught("a/T.one", commit="fedcba9 with changes")})
+        self.assertIn("`earlier`, in 1 row, " + told, self.text)
+        self.assertNotIn("2020-02-03", self.text)
+        self.assertTrue(self.row("first").endswith(" | fedcba9 with changes | `a/T.one` |"))
+        self.write({"second": caught("b/T.two")})
+        self.assertNotIn("earlier", self.text)
 
     def test_nothing_is_planted(self):
         self.write({"first": caught("a/T.one")}, anew=True)
@@ -89,6 +127,64 @@ class PageTest(unittest.TestCase):
             self.write({"first": caught("b/T.one")}, anew=True)
         self.assertIn("| `b/T.two` | it needs two |\n", self.text)
         self.assertIn("explains b/T.one, which has been seen to fail", said.getvalue())
+
+
+class RunTest(unittest.TestCase):
+    """tools/faults as a whole, with a copy, tests and results that are made up."""
+    RESULTS = {"first": {"outcome": "caught", "by": {"a/T.one": "failed", "b/T.one": "hung"}}, "second": {"outcome": "caught", "by": {"b/T.one": "failed"}},
+               "third": {"outcome": "survived", "by": {}}, "fourth": {"outcome": "does not build", "text": "error: it"}}
+
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+        self.tool = load_tool()
+        self.planted = []
+        self.faults = {name: self.tool.Fault(name, f"{folder}/x.cpp", "old", "new", "`x` is wrong", ["a"], short=name == "first")
+                       for name, folder in (("first", "ops"), ("second", "passes"), ("third", "ops"), ("fourth", "ops"))}
+        workshop = unittest.mock.Mock(folder=self.folder, build=self.folder)
+        workshop.ninja.return_value = ""
+        self.written = unittest.mock.Mock(return_value=0)
+        for name, value in {"read_faults": lambda: self.faults, "Workshop": lambda *_: workshop, "Suite": unittest.mock.MagicMock(),
+                            "work_through": self.work_through, "page": self.written}.items():
+            patch = unittest.mock.patch.object(self.tool, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def work_through(self, faults, workshop, suite, done, at_once):
+        self.planted = [fault.name for fault in faults]
+        done.update({name: {**self.RESULTS[name], "fault": dataclasses.asdict(self.faults[name])} for name in self.planted})
+
+    def run_tool(self, *words):
+        said = io.StringIO()
+        file = self.folder / "record.json"
+        with unittest.mock.patch.object(sys, "argv", ["faults", *words, "--json", str(file), "-D", "X=Y"]), contextlib.redirect_stdout(said), \
+                contextlib.redirect_stderr(said):
+            status = self.tool.main()
+        return status, json.loads(file.read_text())
+
+    def test_the_record(self):
+        status, record = self.run_tool("--add", "--at-once", "2", "--work", "/elsewhere")
+        self.assertEqual(status, 2)
+        self.assertEqual(record["counts"], {"faults planted": 4, "caught": 2, "survived": 1, "that did not build": 1, "tests seen to fail": 2})
+        self.assertEqual((record["failures"], record["command"]), (2, "tools/faults --add --at-once 2"))
+        self.assertEqual(record["tables"], {"in": {"ops": {"planted": 3, "caught": 1}, "passes": {"planted": 1, "caught": 1}}})
+
+    def test_the_record_of_some(self):
+        status, record = self.run_tool("--short")
+        self.assertEqual((status, record["counts"]["faults planted"], record["failures"], record["command"]), (0, 1, 0, "tools/faults --short"))
+        self.written.assert_not_called()
+
+    def test_what_an_earlier_run_saw(self):
+        (self.folder / "results.json").write_text(json.dumps({"first": {**self.RESULTS["first"], "fault": dataclasses.asdict(self.faults["first"])}}))
+        _, record = self.run_tool("--resume")
+        self.assertEqual(self.planted, ["second", "third", "fourth"])
+        self.assertEqual(record["counts"]["seen by an earlier run"], 1)
+
+    def test_other_rows_stay_with_add(self):
+        for words, anew in (["--add"], False), ([], True), (["--add", "--only", "third"], False):
+            self.run_tool(*words)
+            self.assertEqual(self.written.call_args.kwargs["anew"], anew, words)
 
 
 class ProgramTest(unittest.TestCase):

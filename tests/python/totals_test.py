@@ -1,4 +1,5 @@
-"""The line of totals that a run of the tests ends with: of texts, and behind CTest itself."""
+"""The lines that a run of the tests ends with: of texts, and behind CTest itself."""
+import json
 import pathlib
 import shutil
 import subprocess
@@ -30,6 +31,9 @@ text without an end of line[       OK ] Each/Sum.Of/0 (1 ms)
 [  FAILED  ] Sum.Large
 [  FAILED  ] Each/Sum.Of/1, where GetParam() = 4
 """
+# As the programs of tests/fuzz leave it.
+RECORD = {"title": "Models", "what": "", "command": "models --count 1000 --seconds 900", "seconds": 71.2, "counts": {"models": 1000, "calls": 9},
+          "asked": {"models": 1000}, "tables": {}, "failures": 0}
 
 
 def python(ran, end):
@@ -63,6 +67,12 @@ class CountTest(unittest.TestCase):
 class CTestTest(unittest.TestCase):
     """A small project that takes the totals from tools/cmake as Tailor's does."""
 
+    @staticmethod
+    def entry(test):
+        """Its command, and where that has a record to leave, the rest of it: $2 is the place."""
+        name, command = test
+        return (name, command, "") if isinstance(command, str) else (name, command[0], f" it --json [[{command[1]}]]")
+
     def run_tests(self, tests, *options):
         """Exit status and the lines of both outputs."""
         project = f"""cmake_minimum_required(VERSION 3.25)
@@ -70,8 +80,8 @@ project(Small NONE)
 enable_testing()
 include({ROOT}/tools/cmake/TailorTotals.cmake)
 tailor_test_totals({sys.executable})
-""" + "".join(f"add_test(NAME {name} COMMAND sh -c [[{command}]])\nset_tests_properties({name} PROPERTIES SKIP_RETURN_CODE 77)\n"
-              for name, command in tests.items())
+""" + "".join(f"add_test(NAME {name} COMMAND sh -c [[{command}]]{more})\nset_tests_properties({name} PROPERTIES SKIP_RETURN_CODE 77)\n"
+              for name, command, more in map(self.entry, tests.items()))
         (self.folder / "CMakeLists.txt").write_text(project)
         build = self.folder / "build tree"
         subprocess.run(["cmake", "-S", self.folder, "-B", build], check=True, capture_output=True)
@@ -97,6 +107,28 @@ tailor_test_totals({sys.executable})
         mended = {**bad, "crash": "true", "skipped": "true"}
         status, lines, errors = self.run_tests(mended, "-R", "crash|skipped")
         self.assertEqual((status, lines[-1], errors), (0, "2 tests in 2 programs: 2 passed, 0 failed, 0 skipped", ""))
+
+    def test_what_records_say_comes_before(self):
+        (self.folder / "left").write_text(json.dumps(RECORD))
+        (self.folder / "short").write_text(json.dumps({**RECORD, "counts": {"models": 83}, "seconds": 900, "failures": 2}))
+        paths = {name: self.folder / f"{name} record.json" for name in ("whole", "ends", "breaks", "skips")}
+
+        def run(**commands):
+            tests = {name: (command, paths[name]) for name, command in commands.items()}
+            return self.run_tests({**tests, "plain": "true"})[1][-len(tests) - 1:]
+
+        leaves = f'cp {self.folder}/left "$2"'
+        self.assertEqual(run(whole=leaves, ends=f'cp {self.folder}/short "$2"; exit 1', breaks='echo "{" >"$2"; exit 1', skips="exit 77"), [
+            "breaks: it left no record",
+            "ends: 83 of 1,000 models; 2 failed; 15 min; stopped at its limit of 900 s, short of its count",
+            "skips: skipped",
+            "whole: 1,000 models; 0 failed; 71 s",
+            "5 tests in 5 programs: 2 passed, 2 failed, 1 skipped"])
+        # What the run before has left is not of this one.
+        self.assertEqual(run(whole="true", skips=leaves), [
+            "skips: 1,000 models; 0 failed; 71 s", "whole: it left no record", "3 tests in 3 programs: 3 passed, 0 failed, 0 skipped"])
+        listed = subprocess.run(["ctest", "--test-dir", self.folder / "build tree", "--show-only=json-v1"], capture_output=True, text=True, check=True)
+        self.assertTrue(listed.stdout.startswith("{"), "nothing is said before")
 
 
 if __name__ == "__main__":

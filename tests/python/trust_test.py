@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -270,6 +271,17 @@ class CiTest(unittest.TestCase):
     def test_more_than_an_hour(self):
         self.assertEqual(self.record(self.TOTALS, 0, 3600.0)[0], 0)
         self.assertEqual(self.record(self.TOTALS, 0, 3601.0)[0], 1)
+
+
+class OptionsTest(unittest.TestCase):
+    def test_every_option_is_in_the_readme(self):
+        for tool in ("trust", "gpu-check", "gpu-sanitize"):
+            rows = [line.split(" | ") for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `--")]
+            named = {option for row in rows if f"`tools/{tool}`" in row[1] for option in re.findall(r"`(--[a-z-]+)", row[0])}
+            said = subprocess.run([sys.executable, ROOT / "tools" / tool, "--help"], capture_output=True, text=True, check=True).stdout
+            there = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", said, re.MULTILINE)) - {"--help"}
+            self.assertGreater(len(there), 0, said)
+            self.assertEqual(there, named, tool)
 
 
 if __name__ == "__main__":

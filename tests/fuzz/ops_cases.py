@@ -16,6 +16,7 @@ OTHERS = [torch.int64, torch.int32, torch.uint8, torch.bool, torch.complex64, to
 LAYOUTS = ["transposed", "every second", "1 elements in", "3 elements in", "8 elements in", "expanded", "rows expanded",
            "padded rows", "a row of many", "permuted"]
 CONTENTS = ["special", "huge", "tiny", "zero", "minus zero", "constant", "far", "subnormal", "inf", "nan"]
+PAIRED = ["whole", "powers", "powers undone", "one above", "zero below it"]
 MODES = ["no_grad", "inference_mode", "grad", "enable_grad", "autocast"]
 SPECIAL = [0.0, -0.0, 1.0, -1.0, torch.inf, -torch.inf, torch.nan, 88.0, -104.0, 1e-30, -1e-40, 65504.0, 3e38, -3e38]
 
@@ -37,8 +38,10 @@ class Tensor(Short):
     layout: str = "contiguous"
     low: float = None  # for what should be positive: this plus the absolute value
     spread: float = 1.0
+    share: float = 0.1  # of the elements, of those that are special
 
-    def make(self, seed, device):
+    def make(self, seed, device, tf32=False):
+        """`tf32`: of float32 only what TF32 has too, so that it matters little which of them a product is made in."""
         generator = torch.Generator("cpu").manual_seed(seed)
         value = torch.randn(self.shape, generator=generator, dtype=torch.float64) * self.spread
         if self.low is not None:
@@ -47,6 +50,8 @@ class Tensor(Short):
         if self.dtype in OTHERS[:4]:
             value = torch.nan_to_num(value, 0.0, 7.0, -7.0).clamp(-9, 9) * 2
         value = value.to(device, self.dtype)
+        if tf32 and self.dtype == torch.float32:
+            value = (value.view(torch.int32) & ~0x1FFF).view(torch.float32)
         return laid_out(value, self.layout)
 
     def fill(self, value, generator):
@@ -61,12 +66,30 @@ class Tensor(Short):
             return torch.full_like(value, {"zero": 0.0, "minus zero": -0.0, "constant": float(value.reshape(-1)[0])}[self.content])
         if self.content == "far":
             return value + 300.0
+        if self.content in PAIRED:
+            return paired(value, self.content)
         flat = value.reshape(-1)  # some elements only
-        places = torch.rand(flat.shape, generator=generator) < max(0.1, 1 / flat.numel())
+        places = torch.rand(flat.shape, generator=generator) < max(self.share, 1 / flat.numel())
         among = {"special": SPECIAL, "odd": SPECIAL[:-2], "inf": [torch.inf, -torch.inf], "nan": [torch.nan]}[self.content]
         among = torch.tensor(among, dtype=torch.float64)
         flat[places] = among[torch.randint(len(among), flat.shape, generator=generator)][places]
         return flat.reshape(value.shape)
+
+
+def paired(value, content):
+    """One of two matrices of a product that depend on each other; their sums are ordinary all the same."""
+    if content == "whole":
+        return (value * 3).round()
+    inner = value.shape[-1] if value.dim() else 1
+    if content in ("powers", "powers undone"):  # far apart, so that a row's small numbers count as much as its large ones
+        powers = 2.0 ** (torch.arange(inner, dtype=torch.float64) * 37 % 81 - 40)
+        return value * powers if content == "powers" else value / powers
+    rows = value.reshape(-1, inner)
+    if content == "one above":  # all others of every third row
+        rows[::3, 3 % inner] = 2.0**40
+    else:
+        rows[:, 3 % inner] = 0
+    return rows.reshape(value.shape)
 
 
 def laid_out(value, layout):
@@ -86,6 +109,8 @@ def laid_out(value, layout):
         return value.mT.contiguous().mT
     if value.dim() >= 3 and layout == "permuted":
         return value.movedim(1, -1).contiguous().movedim(-1, 1)
+    if layout == "wider rows":  # 8 elements and 24 are whole packets of 16 bytes in all dtypes
+        return F.pad(value, (8, 16), value=float("nan") if value.is_floating_point() else 7)[..., 8:-16]
     if layout == "padded rows":
         return F.pad(value, (0, 3))[..., :value.shape[-1]]
     if layout == "a row of many":
@@ -107,6 +132,7 @@ class Case(Short):
     by_backward: bool = False  # .backward() instead of autograd.grad
     twice: bool = False  # a gradient of the gradient
     written: str = ""  # what is written to between forward and backward
+    tf32: bool = False  # allowed; the matrices hold no other numbers
 
     def build(self):
         """The arguments in the schema's order."""
@@ -117,7 +143,8 @@ class Case(Short):
                 values[name] = self.others[name]
                 continue
             spec = self.tensors[name]
-            value = None if spec is None else spec.make(self.seed * 16 + place, self.where(op, name))
+            tf32 = self.tf32 and name in ("input", "weight")
+            value = None if spec is None else spec.make(self.seed * 16 + place, self.where(op, name), tf32)
             values[name] = value.requires_grad_() if name in self.leaves else value
         for a, b in self.same:
             if values[a] is not None and values[b] is not None:  # either may have been left out after they were drawn
@@ -152,13 +179,27 @@ def draw(seed, device="cpu"):
         vector = r.choices(["column", "one", "odd"], [30, 60, 10])[0]
     strange = [(rows, columns), (1, columns), (rows, 1), (2, rows, columns), (0,), (columns + 1,), (rows,), (1,) * 4]
     vector_shape = {"column": column, "one": r.choice([(), (1,), (1, 1)]), "odd": r.choice(strange)}[vector]
+    case = with_arguments(r, op, seed, dtype, x, (columns, width), channels, vector_shape, device)
+    disturb(r, case, columns, width)
+    if odd(0.01) and case.mode != "autocast":
+        case.device = "meta"
+    if case.mode == "grad":
+        differentiate(r, op, case)
+    return case
+
+
+def with_arguments(r, op, seed, dtype, x, weight, channels, vector_shape, device):
+    """A case of these shapes, with the arguments that may be left out and what is no tensor drawn."""
+    odd = lambda probability: r.random() < probability  # noqa: E731
+    columns, width = weight
+    column = (columns,)
 
     def tensor(shape, **options):
         return Tensor(tuple(shape), dtype, **options)
 
     half = max(1, width) ** -0.5
     tensors = {
-        "input": tensor(x), "weight": tensor((columns, width), spread=half), "bias": tensor(column) if odd(0.8) else None,
+        "input": tensor(x), "weight": tensor(weight, spread=half), "bias": tensor(column) if odd(0.8) else None,
         "scale": tensor(vector_shape), "addend": tensor(vector_shape),
         "norm_weight": tensor((channels,), low=0.5), "norm_bias": tensor((channels,)),
         "running_mean": tensor((channels,)), "running_var": tensor((channels,), low=0.5),
@@ -185,14 +226,8 @@ def draw(seed, device="cpu"):
         shape = () if odd(0.9) else r.choice([(1,), (1, 1), column, (columns + 1,)])
         tensors[op.scalar] = Tensor(shape, dtype if odd(0.7) else r.choice([*FLOATS, torch.int64, torch.bool]), low=0.5)
 
-    case = Case(op.name, seed, {n: t for n, t in tensors.items() if n in op.arguments},
+    return Case(op.name, seed, {n: t for n, t in tensors.items() if n in op.arguments},
                 {n: v for n, v in others.items() if n in op.arguments and n not in tensors}, device)
-    disturb(r, case, columns, width)
-    if odd(0.01) and case.mode != "autocast":
-        case.device = "meta"
-    if case.mode == "grad":
-        differentiate(r, op, case)
-    return case
 
 
 def number(r):

@@ -42,6 +42,16 @@ def linear_in(dtype, then=torch.float64, shake=0, by=None):
     return linear
 
 
+@contextlib.contextmanager
+def tensor_float32(allowed):
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = before or allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
 def mode_of(case):
     if case.mode == "autocast":
         stack = contextlib.ExitStack()
@@ -68,7 +78,7 @@ def carry_out(case, call, wide=None):
         twins = {id(v): v.detach().to(wide, copy=True).requires_grad_(v.requires_grad) for v in arguments.values()
                  if isinstance(v, torch.Tensor) and v.is_floating_point()}
         arguments = {n: twins.get(id(v), v) for n, v in arguments.items()}  # one tensor as two arguments is one here too
-    with mode_of(case):
+    with mode_of(case), tensor_float32(case.tf32):
         run = Run(arguments, Outcome(lambda: call(arguments)))
         out = run.outcome.value
         if run.outcome.error is None and out.requires_grad:
@@ -273,8 +283,8 @@ class Judge(Checks):
             self.fail(f"{what}: {mine[finite][place].item()} where float64 has {exact[finite][place].item()}; error {off.max():g}, eager's is {eagers.max():g}")
 
     def ratio(self, case, mine, theirs, referee):
-        """Of the rms errors, where a kernel ran on ordinary numbers."""
-        if not referee or any(t and (t.content != "normal" or t.dtype == torch.float64) for t in case.tensors.values()):
+        """Of the rms errors, where a kernel ran on ordinary numbers. Whether eager rounds to TF32 is cuBLAS's choice."""
+        if not referee or case.tf32 or any(t and (t.content != "normal" or t.dtype == torch.float64) for t in case.tensors.values()):
             return None  # float64 has no referee but itself
         fused, eager, exact = (run.outcome.value for run in (mine, theirs, referee))
         off, eagers = ((v.double() - exact).square().mean().sqrt().item() for v in (fused, eager))

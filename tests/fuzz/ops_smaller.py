@@ -34,7 +34,7 @@ def resized(case, size, to):
 
 
 def simpler(case):
-    for name, ordinary in (("same", ()), ("twice", False), ("written", ""), ("by_backward", False), ("cotangent", "contiguous")):
+    for name, ordinary in (("same", ()), ("twice", False), ("written", ""), ("by_backward", False), ("cotangent", "contiguous"), ("tf32", False)):
         if getattr(case, name) != ordinary:
             yield changed(case, **{name: ordinary})
     if case.mode != "no_grad":

@@ -10,8 +10,9 @@ import torch
 import cases
 import models
 from cases import B, C, CHAINS, K, N, OPS, draw
-from checks import Checks, Outcome, copied, library, main
+from checks import Outcome, copied, library, main
 from doors_test import SIX
+from gpu_replays import Replays
 from scripted import Following, is_fused, random_inputs, scripted
 
 GPU = torch.cuda.is_available()
@@ -26,7 +27,7 @@ def wide(op, seed=0, dtype=torch.float32, **changes):
 
 
 @needs_gpu
-class GpuOpsTest(Checks):
+class GpuOpsTest(Replays):
     def each(self, ops=OPS):
         for op in ops:
             for training in [False] if op.inference or not op.batch_norm else [True, False]:
@@ -181,47 +182,11 @@ class GpuOpsTest(Checks):
             self.assertFalse(wrong, f"{op}: {len(wrong)} of 400 calls differ")
 
     def test_a_thousand_replays_with_new_data_and_changed_weights(self):
-        """Forward and backward in one graph. Everything that the graph reads is written anew before each replay."""
-        for op, training in self.each(CHAINS):
-            arguments, side = wide(op, training=training), torch.cuda.Stream()
-            names = op.tensors(arguments)
-            weights = torch.linspace(-1, 1, 257 * 136, device="cuda").view(257, 136)
-
-            def both(call, values):
-                leaves = [values[n] for n in names]
-                out = call(values)
-                return [out.detach(), *torch.autograd.grad((out * weights).sum(), leaves)]
-
-            for name in names:
-                arguments[name].requires_grad_()
-            with torch.cuda.stream(side):
-                for _ in range(3):
-                    both(op, arguments)
-            torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=side):
-                found = both(op, arguments)
-            for turn in range(1000):
-                fresh = wide(op, turn % 50, training=training)  # drawing is what takes the time
-                with torch.no_grad():
-                    for name, value in fresh.items():
-                        if isinstance(value, torch.Tensor):
-                            arguments[name].copy_(value.mul_(1 + 1e-3 * turn) if name in names else value)
-                graph.replay()
-                if turn % 20:
-                    continue
-                for name in names:
-                    fresh[name].requires_grad_()
-                exact = both(op.eager, cases.in_double(fresh))
-                eager = both(op.eager, fresh)
-                torch.cuda.synchronize()
-                for name, mine, theirs, truth in zip(["the result", *names], found, eager, exact):
-                    size = max(1.0, *(t.abs().max().item() for t in exact[1:])) if name != "the result" else max(1.0, truth.abs().max().item())
-                    off, eagers = ((t.double() - truth).abs().max().item() for t in (mine, theirs))
-                    self.assertLessEqual(off, 4 * eagers + 16 * torch.finfo(mine.dtype).eps * size, f"{op} training {training}: {name}, replay {turn}")
-                for name in ("running_mean", "running_var"):
-                    if training and name in arguments:
-                        self.assert_same(arguments[name], fresh[name], f"{op}: {name}, replay {turn}", (1e-3, 1e-3))
+        """Forward and backward in one graph, in sizes that are no Hopper kernel's. Everything that the graph reads is written anew before
+        each replay. gpu_replays_test and its like have the other kernels."""
+        for (op, training), dtype in itertools.product(self.each(CHAINS), (torch.float32, torch.bfloat16)):
+            self.replayed(op, dtype, training, True, {f"{op.stem}/cuda", f"{op.stem}/cuda_backward"},
+                          lambda op, seed, dtype, training: wide(op, seed, dtype, training=training))
 
     def test_gradients_on_side_streams(self):
         """Each stream with data of its own, all at work at once; nothing waits for another."""
@@ -304,4 +269,6 @@ class LoadTest(unittest.TestCase):
 if __name__ == "__main__":
     if not GPU:
         print("gpu_test: no GPU here, everything is skipped", flush=True)
+    elif torch.cuda.device_count() < 2:
+        print("gpu_test: one GPU here, what needs two is skipped", flush=True)
     main()

@@ -183,8 +183,7 @@ class ToolTest(unittest.TestCase):
             (self.folder / f"{name}.py").write_text(text)
             lines.append(f"add_test(python/{name} {sys.executable} {self.folder}/{name}.py)")
         lines.append("""add_test(fuzz sh -c [[echo '{"tables": {"by path": {"an_op": {"cuda": 3}}}}' >"$2"]] it --json """ + f"{self.folder}/fuzz.json)")
-        lines.append("add_test(none sh -c [[echo 'there is nothing to be run'; exit 77]])")
-        names = [*(f"python/{name}" for name in programs), "fuzz", "none"]
+        names = [*(f"python/{name}" for name in programs), "fuzz"]
         lines.append(f"set_tests_properties({' '.join(names)} PROPERTIES LABELS gpu)")
         lines += [f"set_tests_properties(python/{name} PROPERTIES TIMEOUT 1)" for name in programs if name == "hangs"]
         (self.folder / "CTestTestfile.cmake").write_text("\n".join(lines) + "\n")
@@ -193,9 +192,9 @@ class ToolTest(unittest.TestCase):
     @unittest.skipUnless(shutil.which("ctest"), "there is no ctest here")
     def test_gpu_check(self):
         record = self.gpu_check(good=CHECKED.replace("{wanted}", "1"))
-        self.assertEqual(record["counts"], {"tests": 6, "programs": 3, "passed": 2, "skipped": 4})
+        self.assertEqual(record["counts"], {"tests": 5, "programs": 2, "passed": 2, "skipped": 3})
         self.assertEqual(record["failures"], 0)
-        self.assertEqual(record["tables"]["skipped, because"], {"it is 'late'": 1, "this needs two GPUs": 2, "there is nothing to be run": 1})
+        self.assertEqual(record["tables"]["skipped, because"], {"it is 'late'": 1, "this needs two GPUs": 2})
         self.assertEqual(record["tables"]["fuzz, by path"], {"an_op": {"cuda": 3}})
         self.assertEqual(record["tables"]["program"]["python/good"]["skipped"], 3)
         report = (self.folder / "gpu-check.txt").read_text()
@@ -205,8 +204,8 @@ class ToolTest(unittest.TestCase):
     @unittest.skipUnless(shutil.which("ctest"), "there is no ctest here")
     def test_gpu_check_fails(self):
         bad = CHECKED.replace("{wanted}", "2")
-        record = self.gpu_check(bad=bad, breaks="import os\nos.abort()\n", hangs="import time\ntime.sleep(60)\n")
-        self.assertEqual(record["failures"], 3)
+        record = self.gpu_check(bad=bad, breaks="import os\nos.abort()\n", hangs="import time\ntime.sleep(60)\n", finds_none="exit(77)\n")
+        self.assertEqual(record["failures"], 4)
         self.assertIn("== python/hangs: 0 passed, 1 failed, 0 skipped, hung\n", (self.folder / "gpu-check.txt").read_text())
 
     def test_gpu_sanitize(self):

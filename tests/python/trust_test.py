@@ -182,7 +182,8 @@ class ToolTest(unittest.TestCase):
         for name, text in programs.items():
             (self.folder / f"{name}.py").write_text(text)
             lines.append(f"add_test(python/{name} {sys.executable} {self.folder}/{name}.py)")
-        lines.append("""add_test(fuzz sh -c [[echo '{"tables": {"by path": {"an_op": {"cuda": 3}}}}' >"$2"]] it --json """ + f"{self.folder}/fuzz.json)")
+        (self.folder / "left").write_text(json.dumps({**LineTest.RECORD, "tables": {"by kernel": {"cuda": {"an_op": 3, "another": 4}}}}))
+        lines.append(f'add_test(fuzz sh -c [[cp {self.folder}/left "$2"]] it --json {self.folder}/fuzz.json)')
         names = [*(f"python/{name}" for name in programs), "fuzz"]
         lines.append(f"set_tests_properties({' '.join(names)} PROPERTIES LABELS gpu)")
         lines += [f"set_tests_properties(python/{name} PROPERTIES TIMEOUT 1)" for name in programs if name == "hangs"]
@@ -195,7 +196,8 @@ class ToolTest(unittest.TestCase):
         self.assertEqual(record["counts"], {"tests": 5, "programs": 2, "passed": 2, "skipped": 3})
         self.assertEqual(record["failures"], 0)
         self.assertEqual(record["tables"]["skipped, because"], {"it is 'late'": 1, "this needs two GPUs": 2})
-        self.assertEqual(record["tables"]["fuzz, by path"], {"an_op": {"cuda": 3}})
+        self.assertEqual(record["tables"]["calls that ran a kernel"], {"cuda": {"fuzz": 7}})
+        self.assertEqual(record["tables"]["program"]["fuzz"]["but"], "stopped at its limit of 60 s, short of its count")
         self.assertEqual(record["tables"]["program"]["python/good"]["skipped"], 3)
         report = (self.folder / "gpu-check.txt").read_text()
         for told in ("A Card, 1.2, 80 GB\n", "skipped 2: this needs two GPUs\n", "== python/good: 1 passed, 0 failed, 3 skipped\n"):

@@ -2,8 +2,6 @@
 And the record of a run."""
 import contextlib
 import dataclasses
-import importlib.machinery
-import importlib.util
 import io
 import json
 import pathlib
@@ -18,18 +16,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import fault_page  # noqa: E402
 import fault_suite  # noqa: E402
+from load_tool import load_tool  # noqa: E402
 
 SLEEPS = '[ "$0" = --gtest_list_tests ] || sleep 60'
 TESTS = ["a/T.one", "a/T.two", "b/T.one", "b/T.two", "b/T.three", "lonely/main"]
-
-
-def load_tool():
-    """tools/faults, which is no module by its name."""
-    loader = importlib.machinery.SourceFileLoader("faults_tool", str(ROOT / "tools" / "faults"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("faults_tool", loader))
-    sys.modules["faults_tool"] = module
-    loader.exec_module(module)
-    return module
 
 
 def fault(*tests, gpu=False):
@@ -138,7 +128,7 @@ class RunTest(unittest.TestCase):
         temporary = tempfile.TemporaryDirectory()
         self.addCleanup(temporary.cleanup)
         self.folder = pathlib.Path(temporary.name)
-        self.tool = load_tool()
+        self.tool = load_tool("faults")
         self.planted = []
         self.faults = {name: self.tool.Fault(name, f"{folder}/x.cpp", "old", "new", "`x` is wrong", ["a"], short=name == "first")
                        for name, folder in (("first", "ops"), ("second", "passes"), ("third", "ops"), ("fourth", "ops"))}

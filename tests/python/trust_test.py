@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 import unittest.mock
 
@@ -16,6 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import fault_overlay  # noqa: E402
 import fault_suite  # noqa: E402
+from load_tool import load_tool  # noqa: E402
 import trust_page  # noqa: E402
 import trust_record  # noqa: E402
 from trust_programs import KNOWN, Build, Program  # noqa: E402
@@ -272,6 +274,31 @@ class CiTest(unittest.TestCase):
     def test_more_than_an_hour(self):
         self.assertEqual(self.record(self.TOTALS, 0, 3600.0)[0], 0)
         self.assertEqual(self.record(self.TOTALS, 0, 3601.0)[0], 1)
+
+
+class RunTest(unittest.TestCase):
+    """tools/trust as a whole, with programs that are made up."""
+
+    def test_what_is_kept(self):
+        tool, events = load_tool("trust"), []
+
+        def program(name, why_not, failures):
+            def run(build):
+                events.append(name)
+                return {**LineTest.RECORD, "failures": failures}
+            return types.SimpleNamespace(name=name, how=lambda: name, why_not=lambda build: why_not, run=run)
+
+        kept, said = {}, io.StringIO()
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.multiple(
+                tool, PAGE=pathlib.Path(folder, "trust.md"), page=lambda known: "made", write_record=kept.__setitem__,
+                commit=lambda: events.append("commit") or "1234567"), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            self.assertEqual(tool.run([program("good", "", 0)], None), 0)
+            self.assertEqual(tool.run([program("left out", "it needs two moons", 0), program("bad", "", 2)], None), 1)
+            self.assertEqual(tool.PAGE.read_text(), "made")
+        self.assertEqual(events, ["commit", "good", "commit", "bad"], "of the sources with which it began")
+        self.assertEqual({name: (record["commit"], record["failures"]) for name, record in kept.items()}, {"good": ("1234567", 0), "bad": ("1234567", 2)})
+        for told in ("[1/2] left out: not run, it needs two moons\n", "good: 800 of 1,000 models; 0 failed; 60 s; stopped", "trust: failures in bad\n"):
+            self.assertIn(told, said.getvalue())
 
 
 class OptionsTest(unittest.TestCase):

@@ -10,8 +10,9 @@ PAGE = ROOT / "docs" / "trust.md"
 HEAD = """# Trust
 
 `tools/trust` wrote this page, from the records in `docs/trust.d/` that the programs left behind. Most have a short run among the tests,
-too; `tools/trust --short` makes those alone. What they draw is drawn from a seed, so that a failure can be had again, and it prints the
-smallest case that still fails. Which planted fault the tests notice by what is in [faults.md](faults.md).
+too, whose figures stand at the end of what a run of the tests prints; `tools/trust --short` makes those alone. What they draw is drawn
+from a seed, so that a failure can be had again, and it prints the smallest case that still fails. Where time ended a run before it had
+done what it was asked for, it says so. Which planted fault is caught by which tests is in [faults.md](faults.md).
 """
 
 

@@ -10,7 +10,7 @@ import torch
 import cases
 import models
 from cases import B, C, CHAINS, K, N, OPS, draw
-from checks import Outcome, copied, library, main
+from checks import Outcome, calls_of, copied, library, main
 from doors_test import SIX
 from gpu_replays import Replays
 from scripted import Following, is_fused, random_inputs, scripted
@@ -195,10 +195,12 @@ class GpuOpsTest(Replays):
             inputs = [wide(op, seed, training=training) for seed in range(len(streams))]
             wanted = [self.by_backward(op.eager, op, copied(arguments)) for arguments in inputs]
             torch.cuda.synchronize()
+            before = calls_of(op.stem, "cuda_backward")
             for stream, arguments in zip(streams, inputs):
                 with torch.cuda.stream(stream):
                     runs.append([self.by_backward(op, op, copied(arguments)) for _ in range(10)])
             torch.cuda.synchronize()
+            self.assertEqual(calls_of(op.stem, "cuda_backward"), before + 10 * len(streams), f"{op} training {training}")
             for mine, theirs in zip(runs, wanted):
                 for run in mine:
                     self.assert_same(run, theirs, f"{op} training {training}, on a side stream", (2e-3, 2e-3), strides=False)

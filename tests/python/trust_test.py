@@ -184,7 +184,7 @@ class ToolTest(unittest.TestCase):
         for name, text in programs.items():
             (self.folder / f"{name}.py").write_text(text)
             lines.append(f"add_test(python/{name} {sys.executable} {self.folder}/{name}.py)")
-        (self.folder / "left").write_text(json.dumps({**LineTest.RECORD, "tables": {"by kernel": {"cuda": {"an_op": 3, "another": 4}}}}))
+        (self.folder / "left").write_text(json.dumps({**LineTest.RECORD, "tables": {"by kernel": {"cuda": {"an_op": 3, "another": 4}}}}) + "\n")
         lines.append(f'add_test(fuzz sh -c [[cp {self.folder}/left "$2"]] it --json {self.folder}/fuzz.json)')
         names = [*(f"python/{name}" for name in programs), "fuzz"]
         lines.append(f"set_tests_properties({' '.join(names)} PROPERTIES LABELS gpu)")

@@ -93,12 +93,20 @@ std::string folder_of(const std::string& target) {
 
 std::string name_of(const std::string& target) { return target.substr(target.rfind('/') + 1); }
 
-// Where a symbolic link leads; nothing if the path is none.
-std::optional<std::string> link_at(const std::string& path) {
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw Failure(Exit::not_written, path + ": cannot be written: " + why);
+}
+
+// Where a symbolic link leads; nothing if this is none. One that cannot be read is not taken for none, or it would itself
+// be replaced. That its folder is what is wrong require_writable says better.
+std::optional<std::string> link_at(const std::string& target, const std::string& path) {
   char text[PATH_MAX];
-  const ssize_t size = readlink(path.c_str(), text, sizeof text);
-  if (size < 0) return std::nullopt;
-  return std::string(text, static_cast<std::size_t>(size));
+  const ssize_t size = readlink(target.c_str(), text, sizeof text);
+  if (size >= 0) return std::string(text, static_cast<std::size_t>(size));
+  if (errno == EINVAL || errno == ENOENT) return std::nullopt;
+  const std::string why = system_error();
+  if (access(folder_of(target).c_str(), W_OK | X_OK) == 0) refuse(path, why);
+  return std::nullopt;
 }
 
 // What look like links there are open files: /proc/self/fd/1, to which /dev/stdout leads.
@@ -107,15 +115,11 @@ bool is_in_proc(const std::string& path) {
   return statfs(folder_of(path).c_str(), &status) == 0 && status.f_type == PROC_SUPER_MAGIC;
 }
 
-[[noreturn]] void refuse(const std::string& path, const std::string& why) {
-  throw Failure(Exit::not_written, path + ": cannot be written: " + why);
-}
-
 // What a path means once its symbolic links are followed, also where the last one leads to nothing yet.
 std::string follow(const std::string& path) {
   constexpr int most_links = 40;
   std::string target = path;
-  for (int links = 0; const auto link = link_at(target); ++links) {
+  for (int links = 0; const auto link = link_at(target, path); ++links) {
     if (links == most_links) refuse(path, "too many symbolic links");
     if (is_in_proc(target)) refuse(path, "it stands for an open file; give the name of a file");
     target = link->starts_with('/') ? *link : folder_of(target) + '/' + *link;

@@ -1,4 +1,5 @@
-"""Writes tests/fuzz/corpus/: what fuzz_reader begins with. One input for each form that the reader knows.
+"""Writes tests/fuzz/corpus/seeds/: one input for each form that the reader knows. What fuzz_reader has made of them, and went
+somewhere new, is in tests/fuzz/corpus/grown/, written by fuzz_reader itself (reader_main.cpp says how).
 
 The first byte of an input says what reads the rest: 0 an archive, 1 a deflate stream, 2 a pickle. Checksums are the one
 that reader_target.h takes for right.
@@ -9,7 +10,7 @@ import struct
 import zlib
 
 CHECKSUM = 0x31415926
-FOLDER = pathlib.Path(__file__).parent / "corpus"
+FOLDER = pathlib.Path(__file__).parent / "corpus" / "seeds"
 STORED, DEFLATED = 0, 8
 NO_DESCRIPTOR, SIGNED, SIGNED_LARGE, UNSIGNED = range(4)  # what follows a record's data
 
@@ -65,6 +66,10 @@ def inputs():
     yield "archive-descriptors", 0, archive(("m/data.pkl", EMPTY, STORED, SIGNED), ("m/constants.pkl", EMPTY, DEFLATED, SIGNED_LARGE),
                                             ("m/version", b"3\n", STORED, UNSIGNED), ("m/code/", b""))
     yield "archive-package", 0, archive(("m/data.pkl", EMPTY), ("m/.data/extern_modules", b""))
+    # What becomes much larger: held whole where it is a pickle, and never held where it is not.
+    large_pickle, large_text = EMPTY[:2] + b")" * (1 << 16) + b".", b"a" * (1 << 20)
+    yield "archive-large-pickle", 0, archive(*plain, ("m/code/a.py.debug_pkl", large_pickle, DEFLATED))
+    yield "archive-large-text", 0, archive(*plain, ("m/extra/more", large_text, DEFLATED))
     yield "stream-fixed", 1, bytes([0x4B, 0x4C, 0x84, 0x01, 0x00])
     yield "stream-stored", 1, bytes([1, 3, 0, 0xFC, 0xFF]) + b"abc"
     chance = random.Random(3)
@@ -77,6 +82,6 @@ def inputs():
 
 
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     for name, reads, data in inputs():
         (FOLDER / name).write_bytes(bytes([reads]) + data)

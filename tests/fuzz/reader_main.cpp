@@ -2,9 +2,11 @@
 // keeps what went somewhere new, and puts numbers that the reader compared into each other's places. The address and
 // undefined-behaviour sanitizers watch.
 //   fuzz_reader --corpus DIR --seconds 20 --json reader.json
-//   fuzz_reader --corpus DIR --count 10000000 --keep NEW_DIR     also writes what went somewhere new
+//   fuzz_reader --corpus DIR --seconds 3600 --keep NEW_DIR      also writes what went somewhere new
+//   fuzz_reader --corpus DIR --from NEW_DIR --keep DIR/grown    of NEW_DIR what DIR lacks, and no more: the smallest
+//                                                               first, and of each the bytes that it needs
+// So the kept corpus grows by what hours have found.
 #include <sanitizer/common_interface_defs.h>
-#include <sys/resource.h>
 #include <csignal>
 
 #include <algorithm>
@@ -92,6 +94,27 @@ bool run(const Input& input) {
   return new_edges() > 0;
 }
 
+// What is left of an input when all bytes are gone without which it goes everywhere new that it went, too.
+Input shrunk(Input input, const std::array<std::uint8_t, edges>& before) {
+  const auto wanted = seen;
+  for (std::size_t size = input.size() / 2; size > 0; size /= 2) {
+    for (std::size_t at = 1; at + size <= input.size();) {  // the first byte says what reads the rest
+      Input less = input;
+      const auto begin = less.begin() + static_cast<std::ptrdiff_t>(at);
+      less.erase(begin, begin + static_cast<std::ptrdiff_t>(size));
+      seen = before;
+      run(less);
+      if (std::ranges::equal(wanted, seen, [](auto all, auto got) { return (all & ~got) == 0; }))
+        input = less;
+      else
+        at += size;
+    }
+  }
+  seen = before;
+  run(input);
+  return input;
+}
+
 void put_number(Input& input, std::size_t at, std::uint64_t value, std::size_t size) {
   for (std::size_t i = 0; i < size && at + i < input.size(); ++i)
     input[at + i] = static_cast<unsigned char>(value >> (8 * i));
@@ -162,35 +185,71 @@ Input read(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// All in a folder and those in it, the smallest first: the same order on every machine.
+std::vector<Input> read_all(const std::string& folder) {
+  std::vector<Input> all;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) all.push_back(read(entry.path()));
+  std::erase(all, Input());
+  std::sort(all.begin(), all.end(),
+            [](const Input& a, const Input& b) { return a.size() != b.size() ? a.size() < b.size() : a < b; });
+  return all;
+}
+
+// By what it holds, so that finding it again changes nothing.
+std::string name_of(const Input& input) {
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const unsigned char byte : input) hash = (hash ^ byte) * 0x100000001b3;
+  char name[40];
+  constexpr const char* parts[] = {"archive", "stream", "pickle"};
+  std::snprintf(name, sizeof name, "%s-%016llx", parts[input[0] % 3], static_cast<unsigned long long>(hash));
+  return name;
+}
+
+std::int64_t edges_reached() {
+  return std::count_if(seen.begin(), seen.end(), [](auto bits) { return bits != 0; });
+}
+
 }  // namespace
 
 int main(int count, char** words) {
-  const Arguments arguments(count, words, {{"corpus", ""}, {"keep", ""}, {"only", ""}});
+  const Arguments arguments(count, words, {{"corpus", ""}, {"from", ""}, {"keep", ""}, {"only", ""}});
   for (const int number : {SIGABRT, SIGALRM}) std::signal(number, ended);
   __sanitizer_set_death_callback(died);
   if (const std::string& only = arguments.text("only"); !only.empty()) {
     run(read(only));
-    std::puts("nothing happened");
+    std::printf("nothing happened; it held %llu bytes\n", static_cast<unsigned long long>(reader_held_at_most()));
     return 0;
   }
 
-  std::vector<std::string> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(arguments.text("corpus"))) paths.push_back(entry.path());
-  std::sort(paths.begin(), paths.end());  // the same order on every machine
   std::vector<Input> corpus;
   std::vector<std::vector<Compared>> compared;  // by the input beside it
   const auto keep = [&](const Input& input) {
     corpus.push_back(input);
     compared.push_back(comparisons);
   };
-  for (const std::string& path : paths) {
-    const Input input = read(path);
-    if (input.empty()) continue;
+  const auto keep_new = [&](const Input& input) {
+    keep(input);
+    if (const std::string& folder = arguments.text("keep"); !folder.empty())
+      write_input(input, folder + "/" + name_of(input));
+  };
+  if (arguments.text("corpus").empty()) return std::fprintf(stderr, "fuzz_reader: there is no --corpus\n"), 2;
+  for (const Input& input : read_all(arguments.text("corpus"))) {
     run(input);
     keep(input);
   }
-  if (corpus.empty()) return std::fprintf(stderr, "fuzz_reader: there is no --corpus\n"), 2;
+  if (corpus.empty()) return std::fprintf(stderr, "fuzz_reader: the corpus is empty\n"), 2;
   const std::size_t given = corpus.size();
+  const std::int64_t edges_given = edges_reached();
+  std::printf("%zu inputs of the corpus reach %lld edges\n", given, static_cast<long long>(edges_given));
+  if (const std::string& from = arguments.text("from"); !from.empty()) {
+    for (const Input& input : read_all(from)) {
+      const auto before = seen;
+      if (run(input)) keep_new(shrunk(input, before));
+    }
+    std::printf("%zu more reach %lld\n", corpus.size() - given, static_cast<long long>(edges_reached()));
+    return 0;
+  }
 
   Random random(arguments.seed());
   tailor::tool::Progress progress;
@@ -202,33 +261,28 @@ int main(int count, char** words) {
                                   : corpus.size() - 1 - random.below(std::min<std::size_t>(corpus.size(), 20));
     Input input = corpus[which];
     for (std::size_t i = 0, n = 1 + random.below(6); i < n; ++i) mutate(input, corpus, compared[which], random);
-    if (run(input)) {
-      keep(input);
-      if (const std::string& folder = arguments.text("keep"); !folder.empty())
-        write_input(input, folder + "/" + std::to_string(corpus.size()));
-    }
+    if (run(input)) keep_new(input);
     if (inputs % 16384 == 0)
       progress.show(std::to_string(inputs) + " inputs, " + std::to_string(corpus.size()) + " kept");
   }
   alarm(0);
   progress.clear();
 
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
   Record record;
   record.title = "The archive reader, guided by coverage";
   record.what =
       "The checks that a file goes through before torch sees it (directory, records, deflate, pickles), with the "
-      "address "
-      "and undefined-behaviour sanitizers, on inputs that grow towards code that none has reached.";
+      "address and undefined-behaviour sanitizers, on inputs that grow towards code that none has reached. Each input "
+      "may make the reader hold 128 KiB, and 24 bytes for each of its own and of its largest pickle's.";
   record.command = arguments.command();
   record.seconds = since_start.seconds();
   record.counts["inputs"] = inputs;
   record.asked = {{"inputs", arguments.count()}, {"edges reached", 0}};
   record.counts["inputs in the kept corpus"] = static_cast<std::int64_t>(given);
   record.counts["inputs that went somewhere new"] = static_cast<std::int64_t>(corpus.size() - given);
-  record.counts["edges reached"] = std::count_if(seen.begin(), seen.end(), [](auto bits) { return bits != 0; });
-  record.counts["largest memory, MiB"] = usage.ru_maxrss >> 10;
+  record.counts["edges reached"] = edges_reached();
+  record.counts["edges reached by the kept corpus"] = edges_given;
+  record.counts["KiB held by the reader at once, at most"] = static_cast<std::int64_t>(reader_held_at_most() >> 10);
   std::printf("%lld inputs in %.0f s, %zu kept beside %zu given, %lld edges reached, nothing found\n",
               static_cast<long long>(inputs), record.seconds, corpus.size() - given, given,
               static_cast<long long>(record.counts["edges reached"]));

@@ -1,8 +1,11 @@
 // The reader on bytes that may be anything. The first byte says which part of it reads the rest.
 #include "reader_target.h"
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
+#include "reader_memory.h"
 #include "tools/archive.h"
 #include "tools/crc32.h"
 #include "tools/failure.h"
@@ -26,9 +29,41 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
+std::uint64_t most_held = 0;
+
+// Its buffers, and some of what is read whole: a directory or a pickle. pickle.h says why so much.
+std::uint64_t allowed(std::uint64_t read_whole) { return (128 << 10) + 24 * read_whole; }
+
+// Runs it; whether it returns or throws, it must have held no more than `most` bytes at once.
+template <class Work>
+auto within(std::uint64_t most, const Work& work) {
+  struct Check {
+    std::uint64_t most;
+    ~Check() {
+      const std::uint64_t held = held_at_most();
+      most_held = std::max(most_held, held);
+      if (held <= most) return;
+      std::fprintf(stderr, "\nthe reader held %llu bytes at once, where %llu would do\n",
+                   static_cast<unsigned long long>(held), static_cast<unsigned long long>(most));
+      std::abort();
+    }
+  };
+  watch_memory();
+  const Check check{most};
+  return work();
+}
+
+bool is_pickle(const Record& record) { return record.name.ends_with("pkl"); }
+
 void archive(std::span<const unsigned char> input) {
   const MemoryBytes bytes(input);
-  const Archive archive = check_module_archive(bytes, "model.pt");
+  // What a record becomes when decompressed is held for pickles only, and for one at a time.
+  const Archive sound = within(allowed(input.size()), [&] { return check_archive(bytes, "model.pt"); });
+  std::uint64_t pickle = 0;
+  for (const Record& record : sound.records)
+    if (is_pickle(record)) pickle = std::max(pickle, record.size);
+  const Archive archive =
+      within(allowed(input.size() + pickle), [&] { return check_module_archive(bytes, "model.pt"); });
   std::uint64_t end = 0;
   for (const Record& record : archive.records) {  // what was accepted lies in the file, one after another
     require(record.offset >= end && record.stored <= input.size() && record.offset <= input.size() - record.stored);
@@ -48,15 +83,18 @@ void stream(std::span<const unsigned char> input) {
     at += got;
     return got;
   };
-  const Inflated result = inflate(
-      next, [&](const unsigned char*, std::size_t size) { written += size; }, limit);
+  const Inflated result = within(allowed(0), [&] {
+    return inflate(
+        next, [&](const unsigned char*, std::size_t size) { written += size; }, limit);
+  });
   require(result.written == written && written <= limit && result.read <= input.size());
 }
 
 void pickle(std::span<const unsigned char> input) {
-  check_pickle(input, [](const std::string& key) {
+  const auto size_of = [](const std::string& key) {
     return key.size() == 1 ? std::optional<std::uint64_t>(key[0]) : std::nullopt;
-  });
+  };
+  within(allowed(input.size()), [&] { check_pickle(input, size_of); });
 }
 
 }  // namespace
@@ -78,5 +116,7 @@ void run_reader(std::span<const unsigned char> input) {
   } catch (const InflateError&) {
   }  // anything else ends the process, and that is a finding
 }
+
+std::uint64_t reader_held_at_most() { return most_held; }
 
 }  // namespace tailor::fuzz

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,7 +26,8 @@ extern const char __executable_start, etext;
 namespace tailor::fuzz {
 namespace {
 
-bool armed = false, every = false;
+bool armed = false;
+std::uint64_t first = 0, each_of = 1;
 std::map<std::string, std::uint64_t> of_kind;
 std::uint64_t counted = 0, target = 0;
 Fault fault = Fault::none;
@@ -43,7 +45,7 @@ bool may_be_interrupted(const char* call) {
 bool fails(const char* call, const void* caller, std::size_t* size = nullptr) {
   if (!armed || !is_ours(caller)) return false;
   const std::uint64_t before = of_kind[call]++;
-  const bool counts = every || before < 32 || before % 16 == 0;
+  const bool counts = before < first || before % each_of == 0;
   const bool now = counts && counted++ == target;
   const char* const from_now_on = fault == Fault::stays ? "unlink" : fault == Fault::for_good ? struck : nullptr;
   const bool again = struck != nullptr && from_now_on != nullptr && std::strcmp(from_now_on, call) == 0;
@@ -75,7 +77,10 @@ Function* next(const char* name) {
 
 }  // namespace
 
-void take_every_call(bool all) { every = all; }
+void take_calls(std::uint64_t first_of_all, std::uint64_t one_of) {
+  first = first_of_all;
+  each_of = one_of;
+}
 
 void strike(std::uint64_t number, Fault what, int error) {
   counted = 0;
@@ -163,6 +168,10 @@ ssize_t readlink(const char* path, char* into, size_t size) noexcept {
 int fstat(int descriptor, struct stat* status) noexcept {
   static auto* const real = next<int(int, struct stat*)>("fstat");
   return fails("fstat", TAILOR_CALLER) ? -1 : real(descriptor, status);
+}
+int statfs(const char* path, struct statfs* status) noexcept {
+  static auto* const real = next<int(const char*, struct statfs*)>("statfs");
+  return fails("statfs", TAILOR_CALLER) ? -1 : real(path, status);
 }
 int access(const char* path, int mode) noexcept {
   static auto* const real = next<int(const char*, int)>("access");

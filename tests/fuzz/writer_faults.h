@@ -15,10 +15,11 @@ enum class Fault {
   kill,       // the process ends before the call, as if by kill -9
 };
 
-// Whether all calls count, or of those of one kind the first eight and every sixteenth.
-void take_every_call(bool all);
+// Of the calls of one kind so many count from the first on, and then each of so many: those that come by the hundred do
+// not differ much.
+void take_calls(std::uint64_t first, std::uint64_t each_of);
 
-// The calls are counted from 0; the one with this number is struck.
+// The calls that count are counted from 0; the one with this number is struck.
 void strike(std::uint64_t number, Fault what, int error);
 
 struct Struck {

@@ -110,6 +110,7 @@ Compiled::Compiled(const Model& model, const Without& without, As as) : model_(m
     if (!as.forks) source.text = without_forks(source.text);
     if (as.visibly) source.text = written_visibly(source.text);
     forks_ = forks_ || source.text.find("fork(") != std::string::npos;
+    switches_gradients_ = switches_gradients_ || source.text.find("set_grad_enabled(True)") != std::string::npos;
     test::define(module, source.text, type->file);
     prototypes_.emplace(type.get(), module);
     for (auto& [chain, places] : source.sites) sites_[chain] = std::move(places);

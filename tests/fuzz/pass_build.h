@@ -23,7 +23,8 @@ class Compiled {
   torch::jit::Module instance(Type type) const;
   torch::jit::Module instance() const { return instance(model_.type); }
 
-  bool forks() const { return forks_; }  // whether anything is forked
+  bool forks() const { return forks_; }                            // whether anything is forked
+  bool switches_gradients() const { return switches_gradients_; }  // on
 
   // By chain: the lines of its linear.
   const std::map<int, std::vector<std::string>>& sites() const { return sites_; }
@@ -35,7 +36,7 @@ class Compiled {
   const Model& model_;
   std::map<const Class*, torch::jit::Module> prototypes_;
   As as_;
-  bool forks_ = false;
+  bool forks_ = false, switches_gradients_ = false;
   std::map<int, std::vector<std::string>> sites_;
 };
 

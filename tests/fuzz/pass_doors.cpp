@@ -1,11 +1,14 @@
 #include "pass_doors.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/jit/passes/pass_manager.h>
 #include <torch/csrc/jit/serialization/export.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/csrc/jit/testing/hooks_for_testing.h>
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 #include <set>
 #include <sstream>
 
@@ -16,24 +19,75 @@ namespace {
 
 using torch::jit::Module;
 
-// As scripting does: children first.
+// Plants that chains are missed.
+void undo(const std::shared_ptr<torch::jit::Graph>& graph) {
+  std::vector<Site> ignored;
+  Spoiler::note(unfuse_graph(graph, ignored, ""));
+}
+void undo(Module& module) {
+  Spoiler::note(needs_tailor(module));
+  unfuse(module);
+}
+
+std::atomic<bool> is_automatic = true;
+
+// Graphs come from the threads of forks too.
+std::mutex watch_mutex;
+Watch* watch = nullptr;
+
+void take_profiles_away(torch::jit::Block* block) {
+  for (auto node = block->nodes().begin(); node != block->nodes().end(); ++node) {
+    for (torch::jit::Block* inner : node->blocks()) take_profiles_away(inner);
+    if (node->kind() != c10::prim::profile || node->outputs().size() != 1) continue;
+    node->output()->replaceAllUsesWith(node->input());
+    node.destroyCurrent();
+  }
+}
+
+// After Tailor's own, since it is registered later.
+void look_on(std::shared_ptr<torch::jit::Graph>& graph) {
+  if (!is_automatic) return;
+  const std::lock_guard lock(watch_mutex);
+  if (!watch) return;
+  if (watch->plant == "missed") undo(graph);
+  watch->places.look(*graph);
+  const auto again = graph->copy();
+  run_pass(again, PassOptions());
+  watch->again.look(*again);
+  const auto bare = graph->copy();
+  take_profiles_away(bare->block());
+  run_pass(bare, PassOptions());
+  watch->without_profiles.look(*bare);
+}
+
+// As scripting does: children first, and nothing has been inlined before.
 void emit(const Module& module) {
   for (const Module& child : module.children()) emit(child);
+  for (torch::jit::Function* method : module.type()->methods())
+    if (auto* function = torch::jit::tryToGraphFunction(*method)) function->clear_optimized_graphs();
   torch::jit::getEmitHooks().first(module);
 }
 
 }  // namespace
 
-const char* to_string(Door door) {
-  static const char* names[] = {"pass", "fuse", "hook", "executor", "file", "unfuse", "back"};
-  return names[static_cast<int>(door)];
-}
-
 bool automatic(bool on) {
+  is_automatic = on;
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("tailor::auto", "");
   torch::jit::Stack stack{on};
   op.callBoxed(stack);
   return stack.at(0).toBool();
+}
+
+Watch::Watch(std::string plant) : plant(std::move(plant)) {
+  static const auto registered = torch::jit::registerPrePass(&look_on);
+  static_cast<void>(registered);
+  const std::lock_guard lock(watch_mutex);
+  watch = this;
+}
+
+Watch::~Watch() {
+  const std::lock_guard lock(watch_mutex);
+  watch = nullptr;
 }
 
 Module saved_and_loaded(const Module& module) {
@@ -42,7 +96,7 @@ Module saved_and_loaded(const Module& module) {
   return torch::jit::load(file);
 }
 
-Graphs through_pass(const Graphs& plain, std::vector<Site>& sites) {
+Graphs through_pass(const Graphs& plain, std::vector<Site>& sites, const std::string& plant) {
   Graphs graphs;
   for (const auto& [method, graph] : plain) {
     PassOptions options;
@@ -50,6 +104,7 @@ Graphs through_pass(const Graphs& plain, std::vector<Site>& sites) {
     graphs[method] = graph->copy();
     const PassResult result = run_pass(graphs[method], options);
     graphs[method]->lint();
+    if (plant == "missed") undo(graphs[method]);
     sites.insert(sites.end(), result.sites.begin(), result.sites.end());
   }
   return graphs;
@@ -89,14 +144,16 @@ void check_same(const Report& before, const Report& after, const char* when, boo
   if (!text.empty()) throw std::runtime_error(std::string("another report ") + when + text);
 }
 
-Module changed(Door door, Module module) {
+Module changed(Door door, Module module, const Model& model, Places* places) {
   const Report before = inspect(module);
   check_same(before, fuse(module), "by fuse");
   check_same(before, inspect(module), "once it is fused");
+  if (model.planted_at(door) == "missed") undo(module);
   if (is_by_file(door)) {
     module = saved_and_loaded(module);
     check_same(before, inspect(module), "of what came from a file", true);
   }
+  if (places) places->look(graphs_of(module, model));
   if (door == Door::unfuse || door == Door::back) {
     unfuse(module);
     TORCH_CHECK(!needs_tailor(module), "unfuse has left an op of Tailor's behind");
@@ -105,30 +162,25 @@ Module changed(Door door, Module module) {
   return module;
 }
 
-Side through(Door door, const Compiled& compiled, const Model& model, Graphs& graphs) {
+Side through(Door door, const Compiled& compiled, const Model& model, Graphs& graphs, Places* places) {
   Module module = compiled.instance();
-  switch (door) {
-    case Door::pass: {
-      std::vector<Site> ignored;
-      graphs = through_pass(graphs_of(module, model), ignored);
-      return {module, &graphs, model.type};
-    }
-    case Door::hook:
-      emit(module);
-      graphs = graphs_of(module, model);
-      return {module, &graphs, model.type};
-    case Door::fuse:
-      return {changed(door, module), nullptr, model.type};
-    case Door::executor:
-      return {module, nullptr, model.type};
-    case Door::file:
-    case Door::unfuse:
-    case Door::back:
-      break;
+  if (door == Door::pass) {
+    std::vector<Site> ignored;
+    graphs = through_pass(graphs_of(module, model), ignored, model.planted_at(door));
+  } else if (door == Door::hook) {
+    emit(module);
+    if (model.planted_at(door) == "missed") undo(module);
+    graphs = graphs_of(module, model);
+  } else if (door != Door::executor) {
+    module = changed(door, module, model, places);
+    graphs = graphs_of(module, model);
+    places = nullptr;
   }
-  module = changed(door, module);
-  graphs = graphs_of(module, model);
-  return {module, &graphs, model.type};
+  if (places) places->look(graphs);
+  const bool by_executor = door == Door::fuse || door == Door::executor;
+  Side side(module, by_executor ? nullptr : &graphs, model.type);
+  side.spoil(model.planted_at(door));
+  return side;
 }
 
 }  // namespace tailor::fuzz

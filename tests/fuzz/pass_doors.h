@@ -1,30 +1,34 @@
-// The ways to a fused module, as far as they can be gone from C++.
+// Goes through the doors of pass_model.h to a fused module.
 #pragma once
-#include "pass_run.h"
+#include "pass_places.h"
 #include "tailor/tailor.h"
 
 namespace tailor::fuzz {
 
-enum class Door {
-  pass,      // run_pass on the graphs, run as they are written
-  fuse,      // tailor::fuse, run by torch's executor
-  hook,      // the emit hook, which scripting calls
-  executor,  // nobody asks: the executor's pre-pass, without gradients
-  file,      // tailor::fuse, saved and loaded
-  unfuse,    // fused and taken back
-  back       // the same of what was saved and loaded in between
-};
-const char* to_string(Door door);
-constexpr bool is_by_file(Door door) { return door == Door::file || door == Door::back; }
-
-// Runs the pass on copies of the graphs.
-Graphs through_pass(const Graphs& plain, std::vector<Site>& sites);
+// Runs the pass on copies of the graphs. `plant`: what is spoiled in them, see pass_plant.h.
+Graphs through_pass(const Graphs& plain, std::vector<Site>& sites, const std::string& plant = "");
 
 // What tailor::fuse, a file and tailor::unfuse make of a module, where the door has them.
-torch::jit::Module changed(Door door, torch::jit::Module module);
+torch::jit::Module changed(Door door, torch::jit::Module module, const Model& model, Places* places = nullptr);
 
-// The fused side of a door, from a class that is not fused yet; it is afterwards. `graphs` holds what the side refers to.
-Side through(Door door, const Compiled& compiled, const Model& model, Graphs& graphs);
+// The fused side of a door, from a class that is not fused yet; it is afterwards. `graphs` holds what the side refers to,
+// `places`, where it is wanted, what became of the linears: before they were unfused, at the doors that do so, and of the
+// executor's nothing, which fuses while it runs.
+Side through(Door door, const Compiled& compiled, const Model& model, Graphs& graphs, Places* places = nullptr);
+
+// Looks on, as long as it lives, at what the executor's pre-pass makes while Tailor is automatic.
+class Watch {
+ public:
+  explicit Watch(std::string plant = "");
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  ~Watch();
+
+  Places places;            // what is there afterwards
+  Places again;             // what the pass makes of that
+  Places without_profiles;  // and what once no profile node is there
+  const std::string plant;
+};
 
 torch::jit::Module saved_and_loaded(const torch::jit::Module& module);
 

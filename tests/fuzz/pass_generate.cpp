@@ -289,6 +289,18 @@ void draw_calls(Random& random, Model& model, int methods) {
   }
 }
 
+// The pass is cheap to run and to compare; the other doors are for some models.
+std::vector<Door> draw_doors(std::uint64_t seed) {
+  const double draw = Random(mixed(seed, "door")).uniform();
+  if (draw > 0.28) return {};
+  return {draw < 0.04   ? Door::fuse
+          : draw < 0.08 ? Door::executor
+          : draw < 0.11 ? Door::file
+          : draw < 0.20 ? Door::hook
+          : draw < 0.26 ? Door::unfuse
+                        : Door::back};
+}
+
 }  // namespace
 
 Model generate(std::uint64_t seed) {
@@ -318,6 +330,7 @@ Model generate(std::uint64_t seed) {
       for (const std::string& what : chain.disturbed)
         if (what.find("written to") != std::string::npos) chain.fate = std::max(chain.fate, Fate::either);
   draw_calls(random, model, methods);
+  model.doors = draw_doors(seed);
   return model;
 }
 

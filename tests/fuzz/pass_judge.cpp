@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include <algorithm>
+#include <iostream>
 #include <regex>
 
 #include "pass_doors.h"
@@ -10,7 +11,6 @@
 #include "passes/graph.h"
 #include "passes/lines.h"
 #include "passes/pass.h"
-#include "random.h"
 
 namespace tailor::fuzz {
 namespace {
@@ -35,23 +35,30 @@ class Judge {
   Verdict run() {
     ++tally_.numbers["models"];
     ++tally_.numbers[std::string("models in ") + to_string(model_.type)];
+    const std::int64_t spoiled = Spoiler::count();
     Verdict verdict = by_pass();
-    if (verdict.kind == Kind::none) verdict = by_door();
+    for (const Door door : model_.doors)
+      if (verdict.kind == Kind::none) verdict = by_door(door);
+    if (Spoiler::count() > spoiled)
+      ++tally_.numbers[std::string("models spoiled at door ") + to_string(model_.plant_door)];
     return verdict;
   }
 
  private:
   Verdict by_pass() {
     std::vector<Site> sites;
-    const Graphs graphs = through_pass(plain_graphs_, sites);
+    const Graphs graphs = through_pass(plain_graphs_, sites, model_.planted_at(Door::pass));
     Side fused(compiled_.instance(), &graphs, model_.type);
+    fused.spoil(model_.planted_at(Door::pass));
     Terms terms;
     terms.writes_may_move = terms.forks = compiled_.forks();  // what is forked torch's executor runs
     const std::string text = compare(plain(), fused, terms);
     const bool wrong = !text.empty() && !is_torchs(Door::pass, terms) && !rounding_decides(terms);
-    const std::string missed = note_chains(sites, wrong);
+    Places places;
+    places.look(graphs);
+    const std::string missed = note_chains(sites, places, wrong);
     if (wrong) return {Kind::wrong, std::string("door pass,") + text};
-    if (!missed.empty()) return {Kind::missed, missed};
+    if (!missed.empty()) return {Kind::missed, "door pass, " + missed};
     return {};
   }
 
@@ -95,34 +102,34 @@ class Judge {
     return Side(direct_->instance(), &direct_graphs_, model_.type);
   }
 
-  // The pass is cheap to run and to compare; the other doors are for some models.
-  Verdict by_door() {
-    const double draw = Random(mixed(model_.seed, "door")).uniform();
-    if (draw > 0.28) return {};
-    const Door door = draw < 0.04   ? Door::fuse
-                      : draw < 0.08 ? Door::executor
-                      : draw < 0.11 ? Door::file
-                      : draw < 0.20 ? Door::hook
-                      : draw < 0.26 ? Door::unfuse
-                                    : Door::back;
+  Verdict by_door(Door door) {
     ++tally_.numbers[std::string("door ") + to_string(door)];
     Terms terms;
     terms.gradients = door != Door::executor;  // that door is for inference only
     terms.forks = compiled_.forks();
     terms.writes_may_move = is_by_executor(door) || terms.forks;
     terms.from_file = is_by_file(door);
+    std::optional<Compiled> another;  // a class is fused once
+    if (is_fused_) another.emplace(model_, without_);
+    const Compiled& compiled = another ? *another : compiled_;
+    is_fused_ = true;
     Graphs graphs, loaded_graphs;
     std::optional<Side> from_file;
     if (is_by_file(door)) {  // both sides come from one
-      const torch::jit::Module loaded = saved_and_loaded(compiled_.instance());
+      const torch::jit::Module loaded = saved_and_loaded(compiled.instance());
       loaded_graphs = graphs_of(loaded, model_);
       from_file.emplace(loaded, &loaded_graphs, model_.type);
     }
-    Side fused = through(door, compiled_, model_, graphs);
+    Places places;
+    Side fused = through(door, compiled, model_, graphs, &places);
+    std::optional<Watch> watch;
+    if (door == Door::executor) watch.emplace(model_.planted_at(door));
     const std::string text = compare(from_file ? std::move(*from_file) : plain(), fused, terms);
-    if (text.empty()) return {};
-    if (is_torchs(door, terms) || rounding_decides(terms)) return {};
-    return {Kind::wrong, std::string("door ") + to_string(door) + "," + text};
+    const bool wrong = !text.empty() && !is_torchs(door, terms) && !rounding_decides(terms);
+    const std::string misjudged = note_chains_at(door, watch ? fused_while_running(*watch, fused) : places, wrong);
+    if (wrong) return {Kind::wrong, std::string("door ") + to_string(door) + "," + text};
+    if (!misjudged.empty()) return {Kind::missed, std::string("door ") + to_string(door) + ", " + misjudged};
+    return {};
   }
 
   static bool is_by_executor(Door door) { return door == Door::fuse || door == Door::executor; }
@@ -208,9 +215,11 @@ class Judge {
   // its executor. Both files must then come to the same by the executor, and the plain one not to what its graph says.
   bool is_dropped(Door door, const Terms& terms) {
     if (!is_by_file(door)) return false;
-    const torch::jit::Module loaded = saved_and_loaded(compiled_.instance());
+    const Compiled again(model_, without_);
+    const torch::jit::Module loaded = saved_and_loaded(again.instance());
     const auto by_executor = [&](const torch::jit::Module& module) { return Side(module, nullptr, model_.type); };
-    Side other = by_executor(changed(door, compiled_.instance()));
+    Side other = by_executor(changed(door, again.instance(), model_));
+    other.spoil(model_.planted_at(door));
     if (!agree(by_executor(loaded), other, terms, without_)) return false;
     Side executed = by_executor(loaded);
     return differs_from_plain(executed, terms, without_);
@@ -268,7 +277,7 @@ class Judge {
   }
 
   // What became of the chains. Returns the first that should have been fused and was not.
-  std::string note_chains(const std::vector<Site>& sites, bool wrong) {
+  std::string note_chains(const std::vector<Site>& sites, const Places& places_of_ops, bool wrong) {
     std::string first_missed;
     for (const auto& [number, places] : compiled_.sites()) {
       const Chain& chain = model_.chains[static_cast<std::size_t>(number)];
@@ -284,7 +293,15 @@ class Judge {
       if (!found && !is_run(places)) continue;  // in a method or a block that nobody calls
       if (!found) reason = "it is no site of the report";
       all_fused = all_fused && found;
-      const bool missed = !all_fused && chain.fate == Fate::fuses;
+      const bool is_reported = all_fused;
+      if (is_reported && !places_of_ops.are_fused(places, chain.rule)) {
+        all_fused = false;
+        reason = "it is fused by the report, and no op is in the graph";
+      }
+      const bool missed = !all_fused && (chain.fate == Fate::fuses || is_reported);
+      if (all_fused && chain.fate != Fate::fuses && model_.plant == "misplaced" && model_.plant_door != Door::executor)
+        all_fused = !Spoiler::note(model_.plant_door != Door::pass);
+      (all_fused ? fused_by_pass_ : left_by_pass_).insert(number);
       const auto note = [&](Count& count) {
         ++count.planted;
         ++(all_fused ? count.fused : count.refused);
@@ -300,6 +317,57 @@ class Judge {
     return first_missed;
   }
 
+  // What the executor's pre-pass has fused. Not counted is
+  //   - a model that switches gradients on: in graphs with some, the pre-pass is given what torch leaves over;
+  //   - addmm, of which torch makes a product and a sum that have no line;
+  //   - a chain that the pass refuses for the executor's profile nodes alone: what is written in place it does not follow
+  //     through them.
+  // torch may also have unrolled a loop, so that one op of the rule is enough, and made one of two equal linears, so that a
+  // line is gone.
+  Places fused_while_running(const Watch& watch, const Side& side) {
+    Places made, plain, called;
+    if (compiled_.switches_gradients()) return made;
+    plain.look(plain_graphs_);
+    // Optimised is what has come to its end before; what is forked counts for itself, and anew in each plan.
+    for (const auto& [method, graph] : plain_graphs_) {
+      Places own;
+      own.look(*graph, Places::Forks::not_in);
+      const bool is_seen = std::ranges::any_of(own.left, [&](const auto& line) { return watch.places.know({line}); });
+      if (side.finished(method) >= 2 && !is_seen) called.look(*graph, Places::Forks::not_in);
+    }
+    for (const auto& [number, lines] : compiled_.sites()) {
+      const std::string& rule = model_.chains[static_cast<std::size_t>(number)].rule;
+      if (std::ranges::any_of(lines, [&](const std::string& line) { return plain.addmm.contains(line); })) continue;
+      const bool hidden = !watch.places.have_op(lines, rule) && !watch.again.have_op(lines, rule) &&
+                          watch.without_profiles.have_op(lines, rule);
+      if (hidden) ++tally_.numbers["chains that the executor's profile nodes hide"];
+      if (!hidden) made.take(lines, watch.places.know(lines) ? watch.places : called);
+    }
+    return made;
+  }
+
+  // What another door has made of the chains, in graphs that it gave the pass: what `made` knows of, it must have fused
+  // where the pass does and the generator says so, and nowhere else.
+  std::string note_chains_at(Door door, const Places& made, bool wrong) {
+    std::string first;
+    for (const auto& [number, lines] : compiled_.sites()) {
+      const Chain& chain = model_.chains[static_cast<std::size_t>(number)];
+      const bool by_pass = fused_by_pass_.contains(number);
+      if ((!by_pass && !left_by_pass_.contains(number)) || !made.know(lines)) continue;
+      const bool fused = door == Door::executor ? made.have_op(lines, chain.rule) : made.are_fused(lines, chain.rule);
+      const bool missed = !fused && (chain.fate == Fate::fuses || by_pass);
+      const bool misplaced = fused && !by_pass && door != Door::executor;
+      Count& count = tally_.by_door[std::string(to_string(door)) + ", " + chain.rule];
+      ++count.planted;
+      ++(fused ? count.fused : count.refused);
+      count.wrong += (wrong && fused) || misplaced;
+      count.missed += missed;
+      if (first.empty() && (missed || misplaced))
+        first = chain.rule + " in " + lines.front() + (missed ? "" : ", which the pass leaves alone");
+    }
+    return first;
+  }
+
   const Model& model_;
   const Without& without_;
   Tally& tally_;
@@ -307,6 +375,8 @@ class Judge {
   Graphs plain_graphs_;
   std::optional<Compiled> visible_, direct_;
   Graphs visible_graphs_, direct_graphs_;
+  std::set<int> fused_by_pass_, left_by_pass_;  // chains
+  bool is_fused_ = false;
 };
 
 void add_counts(std::map<std::string, Count>& to, const std::map<std::string, Count>& from) {
@@ -362,6 +432,7 @@ void Tally::add(const Tally& other) {
   add_counts(by_rule, other.by_rule);
   add_counts(by_disturbance, other.by_disturbance);
   add_counts(by_reason, other.by_reason);
+  add_counts(by_door, other.by_door);
   for (const auto& [key, number] : other.numbers) numbers[key] += number;
 }
 
@@ -380,7 +451,7 @@ Verdict judge(const Model& model, const Without& without, Tally& tally) {
   Verdict verdict = judge_draw(model, without, counts);
   if (verdict.kind == Kind::wrong && is_luck(model, without)) {
     verdict = {};
-    for (auto* by : {&counts.by_rule, &counts.by_disturbance, &counts.by_reason})
+    for (auto* by : {&counts.by_rule, &counts.by_disturbance, &counts.by_reason, &counts.by_door})
       for (auto& [key, count] : *by) count.wrong = 0;
     ++counts.numbers["draws in which rounding decides"];
   }

@@ -12,7 +12,7 @@ struct Count {
   std::int64_t planted = 0, fused = 0, refused = 0, wrong = 0, missed = 0;
 };
 struct Tally {
-  std::map<std::string, Count> by_rule, by_disturbance, by_reason;
+  std::map<std::string, Count> by_rule, by_disturbance, by_reason, by_door;
   std::map<std::string, std::int64_t> numbers;  // "models", "calls", "door fuse", …
 
   void add(const Tally& other);

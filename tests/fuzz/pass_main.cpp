@@ -3,19 +3,25 @@
 //   fuzz_pass --count 100000 --seconds 360        as many as fit
 //   fuzz_pass --seed 1 --model 4711               one model again; --show prints it, --minimise what fails in it
 //   fuzz_pass --seed 1 --model 4711 --without 3,8 what the minimiser has left of it
+//   fuzz_pass --count 100 --plant gradient        whether it finds what is wrong with fused sides that it spoils itself
+//   fuzz_pass --kept tests/fuzz/models            what has failed once; --file for one of them, as --model
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <iostream>
+#include <limits>
 #include <sstream>
 #include <string>
 
 #include "pass_generate.h"
+#include "pass_kept.h"
 #include "pass_minimise.h"
+#include "pass_plant.h"
 #include "pass_report.h"
 #include "pass_spell.h"
+#include "pass_text.h"
 #include "pass_workers.h"
 #include "program.h"
 #include "tailor/tailor.h"
@@ -27,13 +33,32 @@ struct Options {
   Plan plan;
   std::int64_t model = -1;
   Without without;
-  bool show = false, minimise = false;
-  std::string json, command;
+  bool show = false, minimise = false, read_back = false;
+  const Fault* fault = nullptr;
+  std::string file, kept, json, command;
+
+  // By its number, or the file's. `read_back`: as it would be if it were kept.
+  Model model_of(std::int64_t number) const {
+    Model model = file.empty() ? generate(seed_of(plan.seed, number)) : model_in(file);
+    if (read_back) model = written_and_read(model);
+    if (fault) plant(model, *fault);
+    return model;
+  }
 };
 
+const Fault* fault_called(const std::string& name) {
+  if (const Fault* fault = find_fault(name)) return fault;
+  std::cerr << "fuzz_pass: no fault is called '" << name << "'. There are";
+  for (const Fault& fault : all_faults()) std::cerr << " " << fault.name;
+  std::cerr << std::endl;
+  std::exit(2);
+}
+
 Options options_of(int count, char** words) {
-  const Arguments arguments(count, words, {{"jobs", "2"}, {"failures", "10"}, {"model", "-1"}, {"without", ""}},
-                            {"show", "minimise"});
+  const Arguments arguments(
+      count, words,
+      {{"jobs", "2"}, {"failures", "10"}, {"model", "-1"}, {"without", ""}, {"plant", ""}, {"file", ""}, {"kept", ""}},
+      {"show", "minimise", "read-back"});
   Options options;
   options.plan.count = arguments.count();
   options.plan.seed = arguments.seed();
@@ -45,6 +70,10 @@ Options options_of(int count, char** words) {
   for (int n = 0; numbers >> n; numbers.ignore()) options.without.insert(n);
   options.show = arguments.has("show");
   options.minimise = arguments.has("minimise");
+  options.read_back = arguments.has("read-back");
+  options.file = arguments.text("file");
+  options.kept = arguments.text("kept");
+  if (const std::string& name = arguments.text("plant"); !name.empty()) options.fault = fault_called(name);
   options.json = arguments.json();
   options.command = arguments.command();
   return options;
@@ -81,13 +110,18 @@ bool every_rule_is_planted() {
 }
 
 void explain(const Options& options, const Failure& failure) {
-  const Model model = generate(seed_of(options.plan.seed, failure.model));
+  const Model model = options.model_of(failure.model);
   const Without without = minimised(model, failure.verdict);
   const Verdict left = judge_apart(model, without);
   std::cout << "\n"
             << to_string(failure.verdict.kind) << ", model " << failure.model << ": " << left.text << "\n"
-            << description_of(model, without) << "# again: fuzz_pass --seed " << options.plan.seed << " --model "
-            << failure.model;
+            << description_of(model, without)
+            << "## Kept in a file in tests/fuzz/models, these lines are judged in every run of the tests.\n"
+            << "## Again: fuzz_pass ";
+  if (options.file.empty())
+    std::cout << "--seed " << options.plan.seed << " --model " << failure.model;
+  else
+    std::cout << "--file " << options.file;
   std::string separator = " --without ";
   for (const int n : without) {
     std::cout << separator << n;
@@ -97,7 +131,7 @@ void explain(const Options& options, const Failure& failure) {
 }
 
 int run_one(const Options& options) {
-  const Model model = generate(seed_of(options.plan.seed, options.model));
+  const Model model = options.model_of(options.model);
   if (options.show) std::cout << description_of(model, options.without);
   Tally tally;
   if (options.minimise) {
@@ -109,6 +143,27 @@ int run_one(const Options& options) {
   if (options.show) print_tables(std::cout, tally);
   std::cout << to_string(verdict.kind) << (verdict.text.empty() ? "" : ": ") << verdict.text << "\n";
   return verdict.kind == Kind::none ? 0 : 1;
+}
+
+// Whether the judge finds what is planted.
+int run_planted(Options options) {
+  options.plan.most_failures = std::numeric_limits<std::size_t>::max();
+  const Result result = run_all(options.plan);
+  return is_found(*options.fault, result, std::cout) ? 0 : 1;
+}
+
+// Each in a process of its own.
+int run_kept(const std::string& folder) {
+  const std::vector<std::string> files = files_in(folder);
+  bool good = !files.empty();
+  for (const std::string& file : files) {
+    const Verdict verdict = judge_apart(model_in(file), {});
+    std::cout << to_string(verdict.kind) << (verdict.text.empty() ? "" : ": ") << verdict.text << ", " << file
+              << std::endl;
+    good = good && verdict.kind == Kind::none;
+  }
+  std::cout << files.size() << " models kept in " << folder << std::endl;
+  return good ? 0 : 1;
 }
 
 int run(Options options) {
@@ -133,8 +188,11 @@ int run(Options options) {
 int main(int argc, char** argv) {
   using namespace tailor::fuzz;
   ::setenv("CUDA_VISIBLE_DEVICES", "", 1);  // a backward asks for GPUs, and a process that has some must not fork
-  const Options options = options_of(argc, argv);
+  Options options = options_of(argc, argv);
+  options.plan.model = [&](std::int64_t number) { return options.model_of(number); };
   if (!every_rule_is_planted()) return 1;
   warm_up();
-  return options.model >= 0 ? run_one(options) : run(options);
+  if (!options.kept.empty()) return run_kept(options.kept);
+  if (options.model >= 0 || !options.file.empty()) return run_one(options);
+  return options.fault ? run_planted(options) : run(options);
 }

@@ -50,49 +50,6 @@ class Printer {
   int lines_ = 0;
 };
 
-const char* kind_of(const Attribute& a) {
-  switch (a.kind) {
-    case Attribute::Kind::parameter:
-      return "parameter";
-    case Attribute::Kind::buffer:
-      return "buffer";
-    case Attribute::Kind::tensors:
-      return "list";
-    case Attribute::Kind::number:
-      return "float";
-    case Attribute::Kind::integer:
-      return "int";
-    case Attribute::Kind::flag:
-      return "bool";
-  }
-  return "";
-}
-
-void describe(std::ostream& out, const Attribute& a) {
-  out << "#   " << a.name << ": " << kind_of(a);
-  if (a.kind == Attribute::Kind::number || a.kind == Attribute::Kind::integer || a.kind == Attribute::Kind::flag) {
-    out << " " << a.number << "\n";
-    return;
-  }
-  if (!a.same.empty()) {
-    out << ", another name of " << a.same << "\n";
-    return;
-  }
-  if (a.kind == Attribute::Kind::tensors) {
-    out << " of";
-    for (const std::string& path : a.holds) out << " " << path;
-    out << "\n";
-    return;
-  }
-  if (!a.alias.empty()) {
-    out << ", a view of " << a.alias << (a.silent ? " (with a version counter of its own)" : "") << "\n";
-    return;
-  }
-  out << " (";
-  for (const auto size : a.shape) out << size << ",";
-  out << ")" << (a.gradient ? ", wants a gradient" : "") << (a.float32 ? ", float32" : "") << "\n";
-}
-
 }  // namespace
 
 Piece line(std::string text, int number) {
@@ -121,34 +78,11 @@ const char* to_string(Type type) {
   return names[static_cast<int>(type)];
 }
 
-Source source_of(const Class& type, const Without& without) { return Printer(type, without).take(); }
-
-std::string description_of(const Model& model, const Without& without) {
-  std::ostringstream out;
-  out << "# " << to_string(model.type) << ", in " << model.sizes.in << ", out " << model.sizes.out << ", groups "
-      << model.sizes.groups << "\n";
-  for (const ClassPtr& type : model.classes) {
-    const Source source = source_of(*type, without);
-    out << "# class " << type->name << " in " << type->file << (type == model.top ? ", the model" : "") << "\n";
-    for (const Attribute& attribute : type->attributes)
-      if (source.text.find("self." + attribute.name) != std::string::npos) describe(out, attribute);
-    for (const Child& child : type->children)
-      if (source.text.find("self." + child.name + ".") != std::string::npos)
-        out << "#   " << child.name << ": " << child.type->name
-            << (child.same.empty() ? "" : ", whose weight is " + child.same) << "\n";
-    out << source.text;
-    for (const auto& [chain, places] : source.sites) {
-      const Chain& c = model.chains[static_cast<std::size_t>(chain)];
-      for (const auto& place : places) out << "# " << place << ": " << c.rule << ", " << to_string(c.fate);
-      for (const auto& what : c.disturbed) out << ", " << what;
-      out << "\n";
-    }
-  }
-  for (const Call& call : model.calls)
-    if (!without.contains(call.number))
-      out << "# call " << call.method << ": " << to_string(call.input) << ", " << call.rows << " rows, "
-          << (call.training ? "training" : "eval") << (call.gradients ? ", with gradients" : "") << "\n";
-  return out.str();
+const char* to_string(Door door) {
+  static const char* names[] = {"pass", "fuse", "hook", "executor", "file", "unfuse", "back"};
+  return names[static_cast<int>(door)];
 }
+
+Source source_of(const Class& type, const Without& without) { return Printer(type, without).take(); }
 
 }  // namespace tailor::fuzz

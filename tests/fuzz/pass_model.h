@@ -85,6 +85,21 @@ struct Call {
 enum class Type { float64, float32, bfloat16, float16 };
 const char* to_string(Type type);
 
+// The ways to a fused module, as far as they can be gone from C++.
+enum class Door {
+  pass,      // run_pass on the graphs, run as they are written
+  fuse,      // tailor::fuse, run by torch's executor
+  hook,      // the emit hook, which scripting calls
+  executor,  // nobody asks: the executor's pre-pass, without gradients
+  file,      // tailor::fuse, saved and loaded
+  unfuse,    // fused and taken back
+  back       // the same of what was saved and loaded in between
+};
+inline constexpr Door all_doors[] = {Door::pass, Door::fuse,   Door::hook, Door::executor,
+                                     Door::file, Door::unfuse, Door::back};
+const char* to_string(Door door);
+constexpr bool is_by_file(Door door) { return door == Door::file || door == Door::back; }
+
 struct Model {
   std::uint64_t seed = 0;
   std::uint64_t draw = 0;  // of the values; another one changes nothing else
@@ -98,6 +113,12 @@ struct Model {
   bool assigns_operands = false;
   bool writes_lists = false;  // to their tensors
   int numbers = 0;            // the highest in use
+  std::vector<Door> doors;    // it goes through, after that of the pass itself
+  std::string plant;          // what is spoiled on the fused side of a door, see pass_plant.h; empty: nothing
+  Door plant_door = Door::pass;
+
+  // What to spoil on the fused side of this door.
+  std::string planted_at(Door door) const { return door == plant_door ? plant : ""; }
 };
 
 using Without = std::set<int>;  // numbers that are dropped or flattened
@@ -108,8 +129,5 @@ struct Source {
 };
 
 Source source_of(const Class& type, const Without& without);
-
-// The whole model for a person to read: classes, attributes that the text names, calls.
-std::string description_of(const Model& model, const Without& without);
 
 }  // namespace tailor::fuzz

@@ -41,6 +41,7 @@ void print_tables(std::ostream& out, const Tally& tally) {
   print(out, "chains of the rule", tally.by_rule);
   print(out, "disturbed by", tally.by_disturbance);
   print(out, "refused because", tally.by_reason);
+  print(out, "by another door", tally.by_door);
   for (const auto& [key, number] : tally.numbers) out << std::setw(10) << number << " " << key << "\n";
 }
 
@@ -55,7 +56,8 @@ Record record_of(const std::string& command, const Result& result) {
   record.counts = result.tally.numbers;
   record.tables = {{"by rule", table(result.tally.by_rule)},
                    {"by disturbance", table(result.tally.by_disturbance)},
-                   {"by reason", table(result.tally.by_reason)}};
+                   {"by reason", table(result.tally.by_reason)},
+                   {"by another door", table(result.tally.by_door)}};
   record.failures = static_cast<std::int64_t>(result.failures.size());
   return record;
 }

@@ -164,7 +164,27 @@ at::Tensor Side::input_of(const Model& model, const Call& call) const {
   return x.set_requires_grad(call.gradients);
 }
 
+int Side::finished(const std::string& method) const {
+  const auto found = finished_.find(method);
+  return found == finished_.end() ? 0 : found->second;
+}
+
+std::vector<at::Tensor> Side::tensors() const {
+  std::vector<at::Tensor> all;
+  all.reserve(tensors_.size());
+  for (const Slot& slot : tensors_) all.push_back(slot.object->getSlot(slot.index).toTensor());
+  return all;
+}
+
 Outcome Side::call(const Model& model, const Call& call) {
+  if (!spoiler_) return run(model, call);
+  spoiler_->before(tensors());
+  Outcome outcome = run(model, call);
+  spoiler_->after(outcome, tensors());
+  return outcome;
+}
+
+Outcome Side::run(const Model& model, const Call& call) {
   for (const Slot& slot : modes_) slot.object->setSlot(slot.index, call.training);
   for (const Slot& slot : tensors_) slot.object->getSlot(slot.index).toTensor().mutable_grad() = at::Tensor();
   Outcome outcome;
@@ -182,6 +202,7 @@ Outcome Side::call(const Model& model, const Call& call) {
       torch::jit::InterpreterState(codes_.at(call.method)).run(stack);
       for (const auto& value : stack) take_apart(value, outcome.values);
     }
+    ++finished_[call.method];
     if (!call.gradients) return outcome;
     outcome.held = Copies::are_of_written();
     copies.reset();

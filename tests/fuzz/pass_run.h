@@ -4,8 +4,10 @@
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <map>
+#include <optional>
 
 #include "pass_build.h"
+#include "pass_spoil.h"
 
 namespace tailor::fuzz {
 
@@ -30,6 +32,14 @@ class Side {
 
   Outcome call(const Model& model, const Call& call);
 
+  // By a fault of pass_plant.h, if it is one.
+  void spoil(const std::string& what) {
+    if (!what.empty()) spoiler_.emplace(what);
+  }
+
+  // How many calls of a method have come to their end.
+  int finished(const std::string& method) const;
+
   // Changes its parameters and buffers, of the model's type, in their last digits.
   void shake();
 
@@ -46,6 +56,8 @@ class Side {
     std::string name;
   };
   void collect(const torch::jit::Module& module, const std::string& path);
+  Outcome run(const Model& model, const Call& call);
+  std::vector<at::Tensor> tensors() const;
   at::Tensor input_of(const Model& model, const Call& call) const;
 
   torch::jit::Module module_;
@@ -53,6 +65,8 @@ class Side {
   bool by_executor_;
   std::map<std::string, torch::jit::Code> codes_;
   std::vector<Slot> tensors_, modes_;
+  std::map<std::string, int> finished_;
+  std::optional<Spoiler> spoiler_;
 };
 
 }  // namespace tailor::fuzz

@@ -15,7 +15,6 @@
 #include <sstream>
 #include <thread>
 
-#include "pass_generate.h"
 #include "random.h"
 
 namespace tailor::fuzz {
@@ -67,6 +66,7 @@ void say(int to, const Tally& tally) {
   say(out, "rule", tally.by_rule);
   say(out, "disturbance", tally.by_disturbance);
   say(out, "reason", tally.by_reason);
+  say(out, "door", tally.by_door);
   for (const auto& [key, number] : tally.numbers) out << "number\t" << key << '\t' << number << '\n';
   say(to, out.str());
 }
@@ -81,7 +81,11 @@ void hear(const std::string& line, Result& result) {
     std::getline(in, key, '\t');
     Count c;
     in >> c.planted >> c.fused >> c.refused >> c.wrong >> c.missed;
-    (table == "rule" ? one.by_rule : table == "disturbance" ? one.by_disturbance : one.by_reason)[key] = c;
+    const std::map<std::string, decltype(&one.by_rule)> tables = {{"rule", &one.by_rule},
+                                                                  {"disturbance", &one.by_disturbance},
+                                                                  {"reason", &one.by_reason},
+                                                                  {"door", &one.by_door}};
+    (*tables.at(table))[key] = c;
     result.tally.add(one);
   } else if (word == "number") {
     std::getline(in, key, '\t');
@@ -183,7 +187,7 @@ class Crew {
     std::size_t failures = 0;
     for (std::int64_t model = first; model < end && !is_over() && failures < plan_.most_failures; ++model) {
       place.model = model;
-      const Verdict verdict = judge(generate(seed_of(plan_.seed, model)), {}, tally);
+      const Verdict verdict = judge(plan_.model(model), {}, tally);
       ++place.done;
       if (verdict.kind == Kind::none) continue;
       ++failures;

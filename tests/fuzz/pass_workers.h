@@ -15,6 +15,7 @@ struct Plan {
   int jobs = 2;
   std::size_t most_failures = 10;
   bool progress = false;
+  std::function<Model(std::int64_t)> model;  // by its number
 };
 
 struct Failure {

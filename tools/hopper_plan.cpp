@@ -22,6 +22,7 @@ constexpr const char* help =
   --batch-statistics a batch norm in training mode; where gradients are wanted, only hopper_gather is asked
   --settled          the weight is settled: what is made of it is kept
   --processors N     of the GPU; 132
+  --memory N         what its memory brings, in GB/s; 4900, an H200's
 
 The kernels are asked in this order, and the first that takes a call gets it; a call that none takes gets torch's linear and a
 kernel for its tail. Times are the plan's estimates in microseconds, made to be compared with each other; `not` are other ways to
@@ -50,6 +51,7 @@ std::int64_t number(std::string_view text) {
 Question read(const std::vector<std::string_view>& words) {
   Question question;
   question.shape.processors = 132;
+  question.shape.memory_rate = 4.9e6;
   std::vector<std::int64_t> sizes;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string_view word = words[i];
@@ -63,6 +65,8 @@ Question read(const std::vector<std::string_view>& words) {
       question.shape.group_width = number(value());
     else if (word == "--processors")
       question.shape.processors = static_cast<int>(number(value()));
+    else if (word == "--memory")
+      question.shape.memory_rate = 1e3 * static_cast<double>(number(value()));
     else if (word == "--batch-statistics")
       question.shape.batch_statistics = true;
     else if (word == "--settled")

@@ -36,6 +36,21 @@ inline int processors() {
   });
 }
 
+// What the memory brings at most, in bytes a microsecond; 0 if the driver does not say.
+inline int memory_rate() {
+  static OfDevice of_device;
+  const int rate = of_device.get([](int device) {
+    int kilohertz = 0;
+    int bits = 0;
+    if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, device) != cudaSuccess)
+      return -1;
+    const std::int64_t twice_a_clock = 2 * std::int64_t{kilohertz} * (bits / 8) / 1000;
+    return twice_a_clock > 0 ? static_cast<int>(twice_a_clock) : -1;
+  });
+  return rate > 0 ? rate : 0;
+}
+
 // How many blocks of a kernel a processor holds at a time: as many are launched as fit, each then marches far, and reads
 // what belongs to its columns only once.
 template <auto kernel, int threads>

@@ -36,6 +36,12 @@ inline AgreementPlan plan_agreement(const Shape& shape) {
   while ((2 * plan.row_tiles << plan.share_bits) < 128) ++plan.share_bits;
   return plan;
 }
+// The blocks that share a column of tiles have all of x between them, and read it for every column anew.
+inline double time_to_read_x(const Shape& shape) {
+  if (shape.memory_rate <= 0) return 0;
+  const double bytes = static_cast<double>(shape.rows) * static_cast<double>(shape.inner) * shape.element_bytes;
+  return bytes / (0.8 * shape.memory_rate);
+}
 // To agree and to compute a tail takes a while, which products hide that are long enough; behind the last ones nothing is hidden.
 // Apart, the statistics are gathered, by whichever way is the faster, and merged, and the tail comes after.
 inline Estimate estimate_of_agreement(const Shape& shape) {
@@ -47,8 +53,9 @@ inline Estimate estimate_of_agreement(const Shape& shape) {
   const Estimate gathered = estimate_of_gathering(shape);
   const double merging = shape.rows > 2048 ? 6 : 3;  // a kernel by itself, or what the tail's does of it
   const std::int64_t rounds = plan_agreement(shape).rounds;
+  const double longest = std::max({round, shortest_round, time_to_read_x(shape)});
   Estimate estimate;
-  estimate.whole = static_cast<double>(rounds - 1) * std::max(round, shortest_round) + round + last_agreement;
+  estimate.whole = static_cast<double>(rounds - 1) * longest + round + last_agreement;
   estimate.apart = std::min(gathered.whole, gathered.apart) + merging + tail_apart(tail);
   if (rounds == 0) estimate.whole = std::numeric_limits<double>::infinity();
   return estimate;

@@ -27,6 +27,7 @@ Shape shape_of(const Linear& linear, const Tail& tail) {
   shape.element_bytes = bytes_of(tail.element);
   if (has_group_norm<Chain>) shape.group_width = tail.columns / tail.norm.groups;
   shape.processors = cuda::processors();
+  shape.memory_rate = cuda::memory_rate();
   shape.weight_is_settled = linear.weight_is_settled;
   shape.batch_statistics = has_batch_norm<Chain> && tail.norm.batch_statistics;
   return shape;

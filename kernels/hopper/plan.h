@@ -35,6 +35,7 @@ struct Shape {
   int element_bytes = 2;
   std::int64_t group_width = 0;  // 0 without a group norm
   int processors = 0;
+  double memory_rate = 0;          // what the GPU's memory brings at most, in bytes a microsecond; 0: nobody knows
   bool weight_is_settled = false;  // its halves need not be made
   bool batch_statistics = false;   // of a batch norm
   int clusters = 0;  // that are there at the same time, of the kernel whose blocks agree on such statistics

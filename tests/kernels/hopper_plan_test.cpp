@@ -203,6 +203,26 @@ TEST(HopperPlan, BlocksAgreeOnBatchStatistics) {
       << "193 µs measured, 165 apart";
 }
 
+TEST(HopperPlan, BlocksDoNotAgreeWhereMemoryIsSlow) {
+  const auto agrees = [](Shape shape, double memory_rate) {
+    shape.batch_statistics = true;
+    shape.clusters = 66;
+    shape.processors = 132;
+    shape.memory_rate = memory_rate;
+    return refuses_to_agree(shape, Wanted::where_faster) == nullptr;
+  };
+  constexpr double h100 = 3.35e6;
+  constexpr double h200 = 4.9e6;
+  EXPECT_TRUE(agrees({16384, 4096, 4096}, h200)) << "812 µs measured, 825 apart";
+  EXPECT_FALSE(agrees({16384, 4096, 4096}, h100)) << "902 µs measured, 855 apart";
+  EXPECT_TRUE(agrees({16384, 4096, 8192}, h200)) << "1590 µs measured, 1602 apart";
+  EXPECT_FALSE(agrees({16384, 4096, 8192}, h100)) << "1705 µs measured, 1634 apart";
+  EXPECT_TRUE(agrees({8192, 4096, 4096}, h100)) << "398 µs measured, 423 apart";
+  EXPECT_TRUE(agrees({8192, 8192, 8192}, h100)) << "1590 µs measured, 1630 apart";
+  EXPECT_TRUE(agrees({1024, 8192, 8192}, h100));
+  EXPECT_TRUE(agrees({16384, 4096, 4096}, 0)) << "the driver did not say";
+}
+
 TEST(HopperPlan, HalvesTakeWhatTheCudaCoresAreSlowAt) {
   EXPECT_EQ(halves_reason({1024, 8192, 8192}), "");
   EXPECT_EQ(halves_reason({16384, 4096, 4096}), "");

@@ -54,6 +54,10 @@ class HopperPlanTest(unittest.TestCase):
             self.assertEqual(["not strips of" in line for line in lines].count(True), 1 if taken is False else 0, lines)
             self.assertEqual(["not tiles of" in line for line in lines].count(True), 3 if taken else 2, lines)
 
+    def test_a_gpu_of_slower_memory_gathers(self):
+        found = [self.verdicts(16384, 4096, 4096, "--batch-statistics", "--memory", rate)["hopper"] for rate in (4900, 3350)]
+        self.assertEqual(found, ["takes it", "to gather its statistics, and then to compute the tail, is faster"])
+
     def test_a_gpu_of_fewer_processors_takes_longer(self):
         def time(*words):
             return int(run(16384, 4096, 4096, *words).stdout.split(" us;")[0].split()[-1])

@@ -155,6 +155,11 @@ Finding Judge::operator()(const Mutant& mutant, Command command) const {
     return finding;
   };
 
+  // The command and torch in it; what the trial takes has limits of its own.
+  const std::uint64_t most = (64 << 20) + 16 * mutant.data.size() + 48 * mutant.held;
+  if (finding.peak > most)
+    return failed("it used " + std::to_string(finding.peak >> 20) + " MiB, of which " + std::to_string(most >> 20) +
+                  " would do");
   const bool wrote = ended.status == 0 && command != Command::inspect;
   const std::vector<std::string> left = folder_.names();
   if (left != (wrote ? std::vector<std::string>{"model.pt", "out.pt"} : std::vector<std::string>{"model.pt"}))

@@ -6,7 +6,8 @@
 // - where it does not, since the mutant's checksums are right: some model. It may fail verification (4), or be one that
 //   torch cannot save (6). It must be the same each time it is loaded, so that nothing in it comes from outside the file,
 //   and its tensors must come out as they went in.
-// Never a crash, a hang, a fault in Tailor, memory without bound, or anything but the output left in the folder.
+// Never a crash, a hang, a fault in Tailor, or anything but the output left in the folder; and no more memory than 64 MiB,
+// 16 bytes for each of the file's and 48 for each of a pickle that it has compressed.
 #pragma once
 #include "files_mutant.h"
 #include "tools/options.h"

@@ -10,8 +10,10 @@ using tool::ZipEnd;
 using tool::ZipRecord;
 using Records = std::vector<ZipRecord>;
 
-// A deflate stream of `size` letters, about a hundredth of that long: one letter, then repeats of it.
-Data repeated_letter(std::size_t size) {
+// A deflate stream of a few bytes and then `size` letters, about a thousandth of that long: one letter, then repeats of it.
+// None of the bytes is above 143, where codes are longer.
+Data repeated_letter(std::size_t size, unsigned char letter = 'a', const std::string& before = "",
+                     const std::string& behind = "") {
   Data stream;
   unsigned held = 0, bits = 0;
   const auto put = [&](unsigned value, unsigned count) {
@@ -22,10 +24,15 @@ Data repeated_letter(std::size_t size) {
     while (count-- > 0) put(value >> count & 1, 1);
   };
   put(1, 1), put(1, 2);  // the last block, with the fixed codes
-  if (size > 0) code(0x30 + 'a', 8);
+  const auto text = [&](const std::string& bytes) {
+    for (const char byte : bytes) code(0x30 + static_cast<unsigned char>(byte), 8);
+  };
+  text(before);
+  if (size > 0) code(0x30U + letter, 8);
   std::size_t left = size - std::min<std::size_t>(size, 1);
   for (; left >= 258; left -= 258) code(0xc0 + 285 - 280, 8), code(0, 5);  // 258 letters, from one letter back
-  for (; left > 0; --left) code(0x30 + 'a', 8);
+  for (; left > 0; --left) code(0x30U + letter, 8);
+  text(behind);
   code(0, 7);
   put(0, 7);  // up to a whole byte
   return stream;
@@ -49,6 +56,24 @@ std::string add_bomb(Records& records, Random& random) {
   records.push_back(honest ? bomb(std::size_t{300} << 20, 300 << 20) : bomb(real, static_cast<std::uint32_t>(lie)));
   return honest ? "a record that becomes 300 MiB"
                 : "a record that becomes " + std::to_string(real) + " bytes and says " + std::to_string(lie);
+}
+
+// A pickle that is right in every checksum and becomes much larger: a value after another, of which none is taken.
+std::string swollen_pickle(Records& records, Mutant& mutant, Random& random) {
+  std::vector<ZipRecord*> pickles;
+  for (ZipRecord& record : records)
+    if (record.name.ends_with("pkl")) pickles.push_back(&record);
+  ZipRecord& record = *random.of(pickles);
+  const bool small = !random.one_in(4);  // the others are beyond what is allowed, and must not be held
+  const std::size_t size = small ? std::size_t{1} << (12 + random.below(10)) : std::size_t{40} << 20;
+  const std::string begin = "\x80\x02", end = ".";
+  ZipRecord swollen = tool::zip_record(record.name, begin + std::string(size, 'N') + end);
+  swollen.data = repeated_letter(size, 'N', begin, end);
+  swollen.method = 8;
+  swollen.stored = static_cast<std::uint32_t>(swollen.data.size());
+  record = swollen;
+  if (small) mutant.held = std::max<std::uint64_t>(mutant.held, size);
+  return record.name + " has " + std::to_string(size) + " values in " + std::to_string(record.stored) + " bytes";
 }
 
 std::string bad_name(Records& records, Random& random) {
@@ -192,7 +217,13 @@ void tell_lies(const std::vector<Original>&, Mutant& mutant, Random& random, Ste
     mutant.data =
         tool::zip(records, [&](Records& there) { steps.run(count, [&](Random& own) { return change(there, own); }); });
   };
-  switch (random.below(6)) {
+  switch (random.below(7)) {
+    case 6:
+      mutant.kind = "pickles that swell";
+      mutant.covered = false;
+      steps.run(1, [&](Random& own) { return swollen_pickle(records, mutant, own); });
+      mutant.data = tool::zip(records);
+      return;
     case 0:
       return before("names that climb or lie elsewhere", bad_name);
     case 1:

@@ -99,7 +99,9 @@ int main(int count, char** words) {
   record.what =
       "Damaged and forged model files through `tailor inspect`, `fuse` and `unfuse`: refused with one line that names "
       "the "
-      "file, or read as what they are; no crash, no hang, no memory without bound, nothing else left in the folder.";
+      "file, or read as what they are; no crash, no hang, nothing else left in the folder, and no more memory than 64 "
+      "MiB, "
+      "16 bytes for each of the file's and 48 for each of a pickle that it has compressed.";
   record.command = arguments.command();
   record.seconds = clock.seconds();
   if (!one) record.asked = {{"mutants", arguments.count()}};

@@ -182,18 +182,32 @@ class FilesTest(Checks):
             self.assertGreater(x.grad.abs().sum().item(), 0, path)
 
     def test_the_command_says_that_a_file_is_from_another_version(self):
-        """An op that this version does not have, and one with an argument that it does not know."""
+        """What a later version may write: an op that this one does not have, an argument that it does not know, another guard;
+        and a torch that is newer."""
+        op, guard = FILES / "0.1/linear_sigmoid_mul_add.pt", FILES / "0.1/guards/check.pt"
         call = b"ops.tailor.linear_sigmoid_mul_add(x, weight, bias, factor"
-        for instead, says in ((b"ops.tailor.linear_sew(x, weight, bias, factor", "'tailor::linear_sew' is not known to this one"),
-                              (call + b", 3", "it calls 'tailor::linear_sigmoid_mul_add' with other arguments than this one knows")):
-            with tempfile.TemporaryDirectory() as folder:
-                path = pathlib.Path(folder) / "new.pt"
-                with zipfile.ZipFile(FILES / "0.1/linear_sigmoid_mul_add.pt") as old, zipfile.ZipFile(path, "w") as new:
+        of_another = "it was fused by another version of Tailor: "
+        for file, what, instead, says in (
+                (op, call, b"ops.tailor.linear_sew(x, weight, bias, factor", of_another + "'tailor::linear_sew' is not known to this one\n"),
+                (op, call, call + b", 3",
+                 of_another + "it calls 'tailor::linear_sigmoid_mul_add' with other arguments than this one knows\n"),
+                (guard, b"ops.tailor.check(", b"ops.tailor.look(", of_another + "'tailor::look' is not known to this one\n"),
+                (op, b"3\n", b"999\n", "Attempted to read a PyTorch file with version 999, ")):
+            with self.subTest(instead=instead), tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder, "new.pt")
+                with zipfile.ZipFile(file) as old, zipfile.ZipFile(path, "w") as new:
                     for name in old.namelist():
-                        new.writestr(name, old.read(name).replace(call, instead))
-                done = subprocess.run([COMMAND, "inspect", path], capture_output=True, text=True)
-                self.assertEqual(done.returncode, 3, done)
-                self.assertEqual(done.stderr, f"tailor: {path}: cannot be loaded: it was fused by another version of Tailor: {says}\n")
+                        changes = name.endswith("/version" if instead == b"999\n" else ".py")
+                        new.writestr(name, old.read(name).replace(what, instead) if changes else old.read(name))
+                for command in (["inspect", path], ["fuse", path, "-o", path.with_name("out.pt")], ["unfuse", path, "-o", path.with_name("out.pt")]):
+                    done = subprocess.run([COMMAND, *command], capture_output=True, text=True)
+                    self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (3, "", 1), done)
+                    self.assertTrue(done.stderr.startswith(f"tailor: {path}: cannot be loaded: {says}"), done)
+                    self.assertEqual([each.name for each in pathlib.Path(folder).iterdir()], ["new.pt"])
+                with self.assertRaises(RuntimeError) as raised:  # and without the command
+                    torch.jit.load(path)
+                if b"ops.tailor" in instead:
+                    self.assertIn(instead.decode().split("(")[0].removeprefix("ops.").replace(".", "::"), str(raised.exception))
 
 
 class Transposed(torch.nn.Module):

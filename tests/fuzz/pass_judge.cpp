@@ -3,14 +3,11 @@
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include <algorithm>
-#include <iostream>
 #include <regex>
 
 #include "pass_doors.h"
 #include "pass_follow.h"
-#include "passes/graph.h"
-#include "passes/lines.h"
-#include "passes/pass.h"
+#include "pass_ledger.h"
 
 namespace tailor::fuzz {
 namespace {
@@ -56,7 +53,7 @@ class Judge {
     const bool wrong = !text.empty() && !is_torchs(Door::pass, terms) && !rounding_decides(terms);
     Places places;
     places.look(graphs);
-    const std::string missed = note_chains(sites, places, wrong);
+    const std::string missed = ledger_.note(sites, places, wrong);
     if (wrong) return {Kind::wrong, std::string("door pass,") + text};
     if (!missed.empty()) return {Kind::missed, "door pass, " + missed};
     return {};
@@ -126,7 +123,7 @@ class Judge {
     if (door == Door::executor) watch.emplace(model_.planted_at(door));
     const std::string text = compare(from_file ? std::move(*from_file) : plain(), fused, terms);
     const bool wrong = !text.empty() && !is_torchs(door, terms) && !rounding_decides(terms);
-    const std::string misjudged = note_chains_at(door, watch ? fused_while_running(*watch, fused) : places, wrong);
+    const std::string misjudged = ledger_.note_at(door, watch ? ledger_.seen_by(*watch, fused) : places, wrong);
     if (wrong) return {Kind::wrong, std::string("door ") + to_string(door) + "," + text};
     if (!misjudged.empty()) return {Kind::missed, std::string("door ") + to_string(door) + ", " + misjudged};
     return {};
@@ -261,113 +258,6 @@ class Judge {
     return !agree(plain(), side, terms, calls);
   }
 
-  // Whether a graph that is called has something of one of these lines.
-  bool is_run(const std::vector<std::string>& places) {
-    return std::ranges::any_of(plain_graphs_, [&](const auto& graph) { return has_line(*graph.second, places); });
-  }
-  static bool has_line(torch::jit::Graph& graph, const std::vector<std::string>& places) {
-    bool found = false;
-    for_each_block(graph.block(), [&](torch::jit::Block* block) {
-      for (torch::jit::Node* node : block->nodes()) {
-        found = found || std::find(places.begin(), places.end(), source_line(node)) != places.end();
-        if (const auto forked = forked_graph(node)) found = found || has_line(*forked, places);
-      }
-    });
-    return found;
-  }
-
-  // What became of the chains. Returns the first that should have been fused and was not.
-  std::string note_chains(const std::vector<Site>& sites, const Places& places_of_ops, bool wrong) {
-    std::string first_missed;
-    for (const auto& [number, places] : compiled_.sites()) {
-      const Chain& chain = model_.chains[static_cast<std::size_t>(number)];
-      bool found = false, all_fused = true;
-      std::string reason;
-      for (const Site& site : sites) {
-        if (std::find(places.begin(), places.end(), site.source) == places.end()) continue;
-        found = true;
-        if (site.fused && site.rule == chain.rule) continue;
-        all_fused = false;
-        reason = site.fused ? "it was fused as " + site.rule : site.reason;
-      }
-      if (!found && !is_run(places)) continue;  // in a method or a block that nobody calls
-      if (!found) reason = "it is no site of the report";
-      all_fused = all_fused && found;
-      const bool is_reported = all_fused;
-      if (is_reported && !places_of_ops.are_fused(places, chain.rule)) {
-        all_fused = false;
-        reason = "it is fused by the report, and no op is in the graph";
-      }
-      const bool missed = !all_fused && (chain.fate == Fate::fuses || is_reported);
-      if (all_fused && chain.fate != Fate::fuses && model_.plant == "misplaced" && model_.plant_door != Door::executor)
-        all_fused = !Spoiler::note(model_.plant_door != Door::pass);
-      (all_fused ? fused_by_pass_ : left_by_pass_).insert(number);
-      const auto note = [&](Count& count) {
-        ++count.planted;
-        ++(all_fused ? count.fused : count.refused);
-        count.wrong += wrong && all_fused;
-        count.missed += missed;
-      };
-      note(tally_.by_rule[chain.rule]);
-      if (chain.disturbed.empty()) note(tally_.by_disturbance["nothing"]);
-      for (const auto& what : chain.disturbed) note(tally_.by_disturbance[what]);
-      if (!all_fused) note(tally_.by_reason[plain_words(reason)]);
-      if (missed && first_missed.empty()) first_missed = chain.rule + " in " + places.front() + ": " + reason;
-    }
-    return first_missed;
-  }
-
-  // What the executor's pre-pass has fused. Not counted is
-  //   - a model that switches gradients on: in graphs with some, the pre-pass is given what torch leaves over;
-  //   - addmm, of which torch makes a product and a sum that have no line;
-  //   - a chain that the pass refuses for the executor's profile nodes alone: what is written in place it does not follow
-  //     through them.
-  // torch may also have unrolled a loop, so that one op of the rule is enough, and made one of two equal linears, so that a
-  // line is gone.
-  Places fused_while_running(const Watch& watch, const Side& side) {
-    Places made, plain, called;
-    if (compiled_.switches_gradients()) return made;
-    plain.look(plain_graphs_);
-    // Optimised is what has come to its end before; what is forked counts for itself, and anew in each plan.
-    for (const auto& [method, graph] : plain_graphs_) {
-      Places own;
-      own.look(*graph, Places::Forks::not_in);
-      const bool is_seen = std::ranges::any_of(own.left, [&](const auto& line) { return watch.places.know({line}); });
-      if (side.finished(method) >= 2 && !is_seen) called.look(*graph, Places::Forks::not_in);
-    }
-    for (const auto& [number, lines] : compiled_.sites()) {
-      const std::string& rule = model_.chains[static_cast<std::size_t>(number)].rule;
-      if (std::ranges::any_of(lines, [&](const std::string& line) { return plain.addmm.contains(line); })) continue;
-      const bool hidden = !watch.places.have_op(lines, rule) && !watch.again.have_op(lines, rule) &&
-                          watch.without_profiles.have_op(lines, rule);
-      if (hidden) ++tally_.numbers["chains that the executor's profile nodes hide"];
-      if (!hidden) made.take(lines, watch.places.know(lines) ? watch.places : called);
-    }
-    return made;
-  }
-
-  // What another door has made of the chains, in graphs that it gave the pass: what `made` knows of, it must have fused
-  // where the pass does and the generator says so, and nowhere else.
-  std::string note_chains_at(Door door, const Places& made, bool wrong) {
-    std::string first;
-    for (const auto& [number, lines] : compiled_.sites()) {
-      const Chain& chain = model_.chains[static_cast<std::size_t>(number)];
-      const bool by_pass = fused_by_pass_.contains(number);
-      if ((!by_pass && !left_by_pass_.contains(number)) || !made.know(lines)) continue;
-      const bool fused = door == Door::executor ? made.have_op(lines, chain.rule) : made.are_fused(lines, chain.rule);
-      const bool missed = !fused && (chain.fate == Fate::fuses || by_pass);
-      const bool misplaced = fused && !by_pass && door != Door::executor;
-      Count& count = tally_.by_door[std::string(to_string(door)) + ", " + chain.rule];
-      ++count.planted;
-      ++(fused ? count.fused : count.refused);
-      count.wrong += (wrong && fused) || misplaced;
-      count.missed += missed;
-      if (first.empty() && (missed || misplaced))
-        first = chain.rule + " in " + lines.front() + (missed ? "" : ", which the pass leaves alone");
-    }
-    return first;
-  }
-
   const Model& model_;
   const Without& without_;
   Tally& tally_;
@@ -375,7 +265,7 @@ class Judge {
   Graphs plain_graphs_;
   std::optional<Compiled> visible_, direct_;
   Graphs visible_graphs_, direct_graphs_;
-  std::set<int> fused_by_pass_, left_by_pass_;  // chains
+  Ledger ledger_{model_, compiled_, plain_graphs_, tally_};
   bool is_fused_ = false;
 };
 

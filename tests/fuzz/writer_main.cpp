@@ -2,8 +2,8 @@
 // calls, and at --count random moments. Whatever happens, each output is the old file or the new one, whole, and nothing
 // is left but a temporary file that says so in its name. The next run works. So in each scene (writer_bench.cpp): over old
 // files, with verification, over the model itself, through symbolic links, to new files.
-// Where --count is 1000 or more every call is taken, with every kind of failure in every scene, and there is a next run each
-// time. Else it is some of each: the kinds of failure in the first scene, and an error in the others.
+// Where --count is 1000 or more every call of the first scene is taken, with every kind of failure in every scene, and there
+// is a next run each time. Else it is some of each: the kinds of failure in the first scene, and an error in the others.
 //   fuzz_writer --count 1000 --json writer.json
 #include <ATen/Parallel.h>
 #include <fcntl.h>
@@ -161,8 +161,11 @@ int main(int count, char** words) {
   const auto random_kills = (arguments.count() + 4) / static_cast<std::int64_t>(scenes().size());
   std::uint64_t seed = arguments.seed();
   for (const Scene& scene : scenes()) {
-    const bool more = all || &scene == &scenes().front();
-    all ? take_calls(0, 1) : take_calls(more ? 8 : 6, 64);
+    const bool first = &scene == &scenes().front(), more = all || first;
+    if (all)
+      first ? take_calls(0, 1) : take_calls(32, 16);
+    else
+      take_calls(first ? 8 : 6, 64);
     Trials trials(record, scene, all ? 1 : 4);
     trials.faults("an error of the device", Fault::error, EIO);
     if (more) trials.faults("no permission", Fault::error, EACCES);

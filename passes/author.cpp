@@ -18,10 +18,6 @@ class Author {
     const WithInsertPoint here(place_);
     std::vector<Value*> results;
     const auto result = [&](int i) { return results[static_cast<std::size_t>(i)]; };
-    const auto in_order = [&](int i, Value* left, Value* right) -> std::vector<Value*> {
-      if (spelling_.is_reversed(static_cast<std::size_t>(i))) std::swap(left, right);
-      return {left, right};
-    };
     for (int i = 0; i <= text_.last; ++i) {
       const Step& step = text_.chain.steps[static_cast<std::size_t>(i)];
       if (step.is_norm() && !text_.norms) {
@@ -31,7 +27,7 @@ class Author {
       }
       switch (step.kind) {
         case Kind::linear:
-          results.push_back(put(c10::aten::linear, take(3), i));
+          results.push_back(linear(take(3)));
           break;
         case Kind::vector:
         case Kind::scalar:
@@ -41,22 +37,22 @@ class Author {
         case Kind::mul: {
           auto inputs = in_order(i, result(step.left), result(step.right));
           if (step.kind == Kind::add) inputs.push_back(constant(1));
-          results.push_back(put(step.kind == Kind::add ? c10::aten::add : c10::aten::mul, inputs, i));
+          results.push_back(put(kind_of(step.kind == Kind::add ? c10::aten::add : c10::aten::mul, i), inputs, i));
           break;
         }
         case Kind::div:
-          results.push_back(put(c10::aten::div, {result(step.left), result(step.right)}, i));
+          results.push_back(put(kind_of(c10::aten::div, i), {result(step.left), result(step.right)}, i));
           break;
         case Kind::sigmoid:
-          results.push_back(put(c10::aten::sigmoid, {result(step.left)}, i));
+          results.push_back(put(kind_of(c10::aten::sigmoid, i), {result(step.left)}, i));
           break;
         case Kind::swish: {
           if (spelling_.is_silu(static_cast<std::size_t>(i))) {
-            results.push_back(put(c10::aten::silu, {result(step.left)}, i));
+            results.push_back(put(kind_of(c10::aten::silu, i), {result(step.left)}, i));
             break;
           }
           Value* gate = put(c10::aten::sigmoid, {result(step.left)}, step.left);
-          results.push_back(put(c10::aten::mul, in_order(i, result(step.left), gate), i));
+          results.push_back(put(kind_of(c10::aten::mul, i), in_order(i, result(step.left), gate), i));
           break;
         }
         case Kind::batch_norm:
@@ -74,6 +70,42 @@ class Author {
   }
 
  private:
+  std::vector<Value*> in_order(int step, Value* left, Value* right) const {
+    if (spelling_.is_reversed(static_cast<std::size_t>(step))) std::swap(left, right);
+    return {left, right};
+  }
+
+  Symbol kind_of(Symbol plain, int step) const {
+    const bool in_place = text_.word_for_word && spelling_.is_in_place(static_cast<std::size_t>(step));
+    return in_place ? written(plain) : plain;
+  }
+  static Symbol written(Symbol plain) { return Symbol::aten(plain.toUnqualString() + std::string("_")); }
+
+  // Of an input, a weight and a bias.
+  Value* linear(const std::vector<Value*>& inputs) {
+    const std::string_view how = text_.word_for_word ? spelling_.linear() : "linear";
+    Value* bias = inputs[2]->type()->isSubtypeOf(*c10::NoneType::get()) ? nullptr : inputs[2];
+    if (how == "addmm" && bias)  // a file may say it without
+      return put(c10::aten::addmm, {bias, inputs[0], transposed(inputs[1]), constant(1), constant(1)}, 0);
+    const bool is_mm = how == "mm" || how == "mm_";
+    if (!is_mm && how != "matmul" && how != "matmul_") return put(c10::aten::linear, inputs, 0);
+    const std::vector<Value*> factors{inputs[0], transposed(inputs[1])};
+    Value* product = put(is_mm ? c10::aten::mm : c10::aten::matmul, factors, bias ? -1 : 0);
+    if (!bias) return product;
+    auto addends = in_order(0, product, bias);
+    addends.push_back(constant(1));
+    return put(how.ends_with('_') ? written(c10::aten::add) : c10::aten::add, addends, 0);
+  }
+
+  Value* transposed(Value* weight) {
+    const std::string name(spelling_.transpose());
+    std::vector<Value*> inputs{weight};
+    if (name == "transpose") inputs.insert(inputs.end(), {constant(0), constant(1)});
+    if (name == "permute") inputs.push_back(constant(c10::List<std::int64_t>{1, 0}));
+    const bool is_known = inputs.size() > 1 || name == "mT" || name == turn;
+    return put(is_known ? Symbol::aten(name) : c10::aten::t, inputs, -1);
+  }
+
   // At the top, so that whatever uses it can be moved.
   Value* constant(const c10::IValue& value) {
     const WithInsertPoint top(graph_.block()->nodes().front());

@@ -14,8 +14,9 @@ struct Text {
   int last;
   std::vector<Value*> arguments;
   std::string spelling;
-  bool norms = true;       // else a norm gives what it is given, whose shape is the same
-  bool inference = false;  // its batch norm has neither a mode nor a momentum
+  bool norms = true;           // else a norm gives what it is given, whose shape is the same
+  bool inference = false;      // its batch norm has neither a mode nor a momentum
+  bool word_for_word = false;  // else a linear is a linear, and nothing is in place
 };
 
 // Writes the text's ATen calls before `place`, whose line they have as far as `unknown` allows.

@@ -173,7 +173,11 @@ class Matcher {
                   std::string(to_string(s.kind)) + "`");
     const int other = s.left == previous_ ? s.right : s.left;
     const bool value_is_left = seen(node->input(0)) == value;
-    if (is_in_place(node) && !value_is_left) return fail(describe(node) + " writes to another value than the rule's");
+    if (is_in_place(node) && !value_is_left) {
+      // As in `y += f`, to what the chain itself has computed before, which nobody else reads.
+      if (step(other).is_operand()) return fail(describe(node) + " writes to another value than the rule's");
+      if (!is_real_for_sure(node)) return false;
+    }
     const bool commutes = s.kind != Kind::div;
     if (!commutes && value_is_left != (s.left == previous_))
       return fail(describe(node) + " has its operands in the other order");
@@ -198,6 +202,15 @@ class Matcher {
     return value->type()->isSubtypeOf(*c10::ComplexType::get()) || value->type()->kind() == c10::TypeKind::NumberType;
   }
 
+  // What `node` writes in place. No guard sees a number.
+  bool is_real_for_sure(const Node* node) {
+    for (const auto& step : match_.arguments)
+      for (const Value* argument : step)
+        if (argument && is_maybe_complex(argument))
+          return fail(describe(node) + " writes in place what a number may have made complex");
+    return true;
+  }
+
   bool is_operand(int i, Node* node, Value* value) {
     const Step& s = step(i);
     if (s.is_operand()) {
@@ -218,11 +231,8 @@ class Matcher {
 
   bool is_swish(int i, Node* node, Value* value) {
     if (is_aten(node, "silu")) {
-      // No guard sees a number; and in place silu refuses other things of complex values.
-      for (const auto& step : match_.arguments)
-        for (const Value* argument : step)
-          if (is_in_place(node) && argument && is_maybe_complex(argument))
-            return fail(describe(node) + " writes in place what a number may have made complex");
+      // In place silu refuses other things of complex values.
+      if (is_in_place(node) && !is_real_for_sure(node)) return false;
       say("silu:", i);
       return take(i, node);
     }

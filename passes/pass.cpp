@@ -40,8 +40,25 @@ void take_idle_casts_away(Block* top) {
   });
 }
 
+// What a module returns in a tuple, and its caller takes out again.
+void take_tuples_apart(Block* top) {
+  for_each_block(top, [](Block* block) {
+    for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+      Node* node = *it++;
+      if (node->kind() != c10::prim::TupleUnpack) continue;
+      Node* tuple = node->input()->node();
+      if (tuple->kind() != c10::prim::TupleConstruct || tuple->inputs().size() != node->outputs().size()) continue;
+      for (std::size_t i = 0; i < node->outputs().size(); ++i)
+        if (*node->output(i)->type() == *tuple->input(i)->type()) node->output(i)->replaceAllUsesWith(tuple->input(i));
+      if (!node->hasUses()) node->destroy();
+      if (!tuple->hasUses()) tuple->destroy();
+    }
+  });
+}
+
 void normalise(std::shared_ptr<Graph> graph) {
   take_idle_casts_away(graph->block());
+  take_tuples_apart(graph->block());
   torch::jit::NormalizeOps(graph);
   torch::jit::ConstantPropagationImmutableTypes(graph);  // torch.nn asks `if inplace` of constants
   make_orders_constant(graph->block());

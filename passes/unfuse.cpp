@@ -289,6 +289,17 @@ class Unfuser {
     undo_checks(parts, checks);
   }
 
+  // A file has no other side of a chain that nobody reads, but the op, which writes statistics.
+  void undo_unread(Node* op, const Chain& chain) {
+    note(chain, op);
+    const auto checks = checks_before(op->input(0));
+    Text text = text_of_op(op, chain, spelling_of(checks));
+    text.word_for_word = true;
+    const auto parts = write_out(graph_, text, op, unknown_);
+    op->destroy();
+    undo_checks(parts, checks);
+  }
+
   void undo_choice(Node* choice, const Chain& chain) {
     Node* uniform = choice->input()->node();
     const auto checks = checks_before(uniform->input(0));
@@ -301,7 +312,7 @@ class Unfuser {
       move_before(choice, choice->blocks()[0]);
       choice->destroy();
       destroy_if_unused(uniform);
-      if (left) undo_op(left, chain);
+      if (left) undo_unread(left, chain);
       return;
     }
     note(chain, uniform);

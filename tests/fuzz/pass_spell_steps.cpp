@@ -164,7 +164,7 @@ void Speller::residual(bool twisted) {
   const std::string v = value_;
   const std::string& y = residual_;
   if (twisted) {
-    switch (r_.below(5)) {
+    switch (r_.below(4)) {
       case 0:
         stays("alpha");
         return set("torch.add(" + v + ", " + y + ", alpha=2)");
@@ -174,15 +174,16 @@ void Speller::residual(bool twisted) {
       case 2:
         stays("another value of the same shape");
         return set("(" + v + " + " + another_linear() + ")");
-      case 3:
+      default:
         stays("another operation");
         return set("(" + v + " * " + y + ")");
-      default:
-        stays("writes to another value in place");
-        return set(y + ".add_(" + v + ")");
     }
   }
   if (r_.chance(0.2)) return write_in_place("add_", "+", y);
+  if (r_.chance(0.1)) {
+    either("adds to the linear's own result");  // where no number may have made it complex
+    return set(y + ".add_(" + v + ")");
+  }
   const bool reversed = r_.chance(0.4);
   const std::string &one = reversed ? y : v, &two = reversed ? v : y;
   set(r_.of<std::string>({"(" + one + " + " + two + ")", "torch.add(" + one + ", " + two + ")",

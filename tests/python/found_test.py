@@ -327,6 +327,45 @@ class FoundByFuzzingTest(Following):
         self.assertTrue(is_fused(fused))
         self.follow(fused, eager, "asserts")
 
+    def test_a_linear_whose_module_returns_a_tuple(self):
+        class Pair(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.gemm = torch.nn.Linear(5, 12)
+
+            def forward(self, x):
+                return self.gemm(x), (x.sum(), self.gemm.bias)
+
+        class Unpacks(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.pair, self.bn = Pair(), torch.nn.BatchNorm1d(12)
+                self.scale = torch.nn.Parameter(torch.linspace(-1, 1, 12))
+
+            def forward(self, x):
+                y, (total, bias) = self.pair(x)
+                return self.bn(y * self.scale) + total * bias
+
+        eager = Unpacks()
+        fused = torch.jit.script(copy.deepcopy(eager))
+        self.assertTrue(is_fused(fused), torch.ops.tailor.inspect(fused))
+        self.follow(fused, eager, "unpacks")
+
+    def test_added_to_the_residual_in_place(self):
+        """What is written to is the chain's own, unless something else reads it, or a number may have made the sum complex."""
+        fuses = ["y = self.gemm(x); y += torch.sigmoid(y) * self.scale; return y",
+                 "y = self.gemm(x); s = torch.sigmoid(y) * 0.5; y.add_(s); return y",
+                 "y = x @ self.gemm.weight.t(); return y.add_(self.scale * y.sigmoid())"]
+        stays = ["y = self.gemm(x); z = y * 2.0; y += torch.sigmoid(y) * self.scale; return y + z",
+                 "y = self.gemm(x); a = y.detach(); y += torch.sigmoid(y) * self.scale; return y + a",
+                 "y = self.gemm(x); v = y.view(-1); y += torch.sigmoid(y) * self.scale; return v"]
+        for body in fuses + stays:
+            eager = build(body)
+            fused = torch.jit.script(copy.deepcopy(eager))
+            if body in fuses:
+                self.assertTrue(is_fused(fused, "linear_sigmoid_mul_add"), f"{body}: {torch.ops.tailor.inspect(fused)}")
+            self.follow(fused, eager, body)
+
 
 if __name__ == "__main__":
     main()

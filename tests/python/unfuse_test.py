@@ -73,11 +73,36 @@ for name in sorted(os.listdir(sys.argv[1])):
                     with auto(False):
                         self.assertEqual(*(self.outcome(each, x) for each in (model, reloaded(torch.jit.script(eager)))), body)
 
+    def test_a_chain_of_which_only_the_statistics_are_wanted(self):
+        """It is given back word for word: what is written in place keeps its dtype, and addmm takes matrices only."""
+        linears = ["torch.addmm(self.gemm.bias, x, self.gemm.weight.t())", "x @ self.gemm.weight.mT + self.gemm.bias",
+                   "torch.mm(x, self.gemm.weight.transpose(0, 1)).add_(self.gemm.bias)", "self.gemm.bias + torch.matmul(x, self.gemm.weight.permute(1, 0))",
+                   "torch.matmul(x, self.gemm.weight.T)", "self.gemm(x)"]
+        tails = ["y *= self.scale; z = self.bn(y)", "z = self.bn(self.scale * y)", "z = (self.bn(y) + self.one) / self.divisor; z *= z.sigmoid()"]
+        for linear, tail in itertools.product(linears, tails):
+            body = f"def both(self, x):\n    y = {linear}; {tail}; return x * 2.0, z\ndef forward(self, x):\n    r, unread = self.both(x); return r"
+            eager = build(body)
+            eager.scale = torch.nn.Parameter(torch.rand(12, dtype=torch.float64), requires_grad=False)
+            with auto(False):
+                plain = reloaded(torch.jit.script(copy.deepcopy(eager)))
+                model = torch.jit.script(eager)
+            torch.ops.tailor.fuse_(model)
+            model = reloaded(model)
+            self.assertIn("ops.tailor.linear_", model.code, body)
+            torch.ops.tailor.unfuse_(model)
+            self.assertNotIn("tailor::", text_of(model), body)
+            x = random_inputs(4)
+            for inputs in (x, x[0], x.unsqueeze(0), x.double(), x[:, 1:]):
+                with auto(False):
+                    self.assertEqual(self.outcome(model, inputs), self.outcome(plain, inputs), (body, inputs.shape))
+                for mine, its in zip(model.state_dict().values(), plain.state_dict().values(), strict=True):
+                    self.assert_same(mine, its, f"{body}: {inputs.shape}")
+
     @staticmethod
     def outcome(model, x):
         try:
             return model(x).tolist()
-        except RuntimeError as error:
+        except (RuntimeError, torch.jit.Error) as error:
             return str(error).strip().splitlines()[-1]
 
     def test_gives_back_what_was_written(self):

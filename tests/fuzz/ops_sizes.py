@@ -56,6 +56,8 @@ def draw(seed):
         spare_eager(case)
     if case.mode == "grad":
         differentiate(r, op, case)
+        if case.tensors["input"].content == "powers":  # gradients of them come near the largest number, where the order decides, too
+            case.tensors["input"].content = case.tensors["weight"].content = "normal"
     for name in ("input", "weight"):
         if case.tensors[name].content == "special":
             case.tensors[name].content = "odd"  # of large products with both signs the order decides what overflows first

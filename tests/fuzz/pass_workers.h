@@ -26,6 +26,8 @@ struct Failure {
 struct Result {
   Tally tally;
   std::vector<Failure> failures;
+  std::vector<Failure>
+      behind_doors;  // chains that the pass itself fuses, and another door does not, or the other way round
   double seconds = 0;
 };
 

@@ -193,6 +193,18 @@ TEST(Unfuse, TakesTheFilesWordForTheSpelling) {
   EXPECT_EQ(text(graph), text(graph_of(net("return torch.relu(x)"))));
 }
 
+// torch has found the op elsewhere, which computes the same.
+TEST(Unfuse, ChoicesWhoseOpStandsBeforeThem) {
+  const auto graph = graph_of(
+      net("a = self.mul_bn(x)\nif tailor.uniform(x, self.w, self.b, annotate(List[Optional[Tensor]], [self.scale])):\n"
+          "    z = a\nelse:\n    z = torch.relu(x)\nreturn z"));
+  std::vector<Site> sites;
+  ASSERT_TRUE(unfuse_graph(graph, sites, "forward"));
+  graph->lint();
+  EXPECT_FALSE(has_tailor_op(graph->block())) << text(graph);
+  EXPECT_EQ(graph->outputs()[0]->node()->kind(), c10::aten::relu) << text(graph);
+}
+
 // Freezing makes one of two ops that differ in nothing but what stands behind them, and of equal checks.
 TEST(Unfuse, GivesEachChainItsOwn) {
   const auto unfused = [](const std::string& body) {

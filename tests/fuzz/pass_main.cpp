@@ -171,7 +171,7 @@ int run(Options options) {
   options.plan.progress = ::isatty(2) != 0;
   Result result = run_all(options.plan);
   const auto models = result.tally.numbers.contains("models") ? result.tally.numbers.at("models") : 0;
-  // What the pass itself does not miss, another door misses in one of 30,000 models, and nobody has found out yet why. More is new.
+  // What the pass itself does not miss, another door misses in one of 20,000 models or so, and nobody has found out yet why. More is new.
   const auto known = static_cast<std::size_t>(models / 10'000 + 1);
   result.tally.numbers["models with a chain missed, or not, behind another door alone"] =
       static_cast<std::int64_t>(result.behind_doors.size());

@@ -44,7 +44,7 @@ class Author {
           results.push_back(put(kind_of(c10::aten::div, i), {result(step.left), result(step.right)}, i));
           break;
         case Kind::sigmoid:
-          results.push_back(put(kind_of(c10::aten::sigmoid, i), {result(step.left)}, i));
+          results.push_back(put(c10::aten::sigmoid, {result(step.left)}, i));
           break;
         case Kind::swish: {
           if (spelling_.is_silu(static_cast<std::size_t>(i))) {

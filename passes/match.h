@@ -4,38 +4,10 @@
 #include <variant>
 #include <vector>
 
-#include "../ops/chain.h"
 #include "../ops/spelling.h"
-#include "graph.h"
+#include "linears.h"
 
 namespace tailor {
-
-// A linear in one of its spellings: aten::linear, addmm(b, x, w.t()), x @ w.t() and x @ w.t() + b. Where freezing has made a
-// constant of w.t(), that is the matrix there is, and the weight is its transpose.
-struct Linear {
-  std::vector<Node*> nodes;  // the last one gives y
-  Value* input = nullptr;
-  Value* weight = nullptr;
-  Value* bias = nullptr;      // null where there is none
-  bool turned = false;        // `weight` is a constant matrix of which the op takes the transpose
-  Node* transpose = nullptr;  // of the weight, where the spelling has one; it stays in the graph
-
-  Value* y() const { return nodes.back()->output(); }
-};
-
-// A matrix product is a linear where its right side is a transpose, or a constant that is a matrix: of that the transpose is
-// known to be one. In a spelling that the pass has put away any constant stands for what was a transpose there.
-enum class Right { transpose_or_matrix, transpose_or_constant };
-
-// By which the pass transposes a constant matrix, and once more for the author's own spelling: the one transpose without
-// arguments that has no twin which writes.
-inline constexpr const char* turn = "numpy_T";
-
-// The ways in which `node` begins a linear, the longest first; none where it does not.
-std::vector<Linear> linears_at(Node* node, Right allowed = Right::transpose_or_matrix);
-
-// addmm(b, x, w.t()) with an alpha or a beta, which no rule takes.
-bool is_scaled_linear(Node* node);
 
 // One node of a match and how far the chain is when it has run.
 struct Part {

@@ -47,7 +47,7 @@ void take_tuples_apart(Block* top) {
       Node* node = *it++;
       if (node->kind() != c10::prim::TupleUnpack) continue;
       Node* tuple = node->input()->node();
-      if (tuple->kind() != c10::prim::TupleConstruct || tuple->inputs().size() != node->outputs().size()) continue;
+      if (tuple->kind() != c10::prim::TupleConstruct) continue;
       for (std::size_t i = 0; i < node->outputs().size(); ++i)
         if (*node->output(i)->type() == *tuple->input(i)->type()) node->output(i)->replaceAllUsesWith(tuple->input(i));
       if (!node->hasUses()) node->destroy();

@@ -275,7 +275,9 @@ class Unfuser {
     const auto checks = checks_before(op->input(0));
     const auto silu = behind_.find(op);
     const bool ends_in_silu = silu != behind_.end();
-    const Text text = text_of_op(op, chain, ends_in_silu ? silu->second.spelling : spelling_of(checks));
+    Text text = text_of_op(op, chain, ends_in_silu ? silu->second.spelling : spelling_of(checks));
+    // Of a chain that nobody reads a file has no other side, but the op, which writes statistics.
+    text.word_for_word = !op->output()->hasUses();
     const auto parts = write_out(graph_, text, op, unknown_);
     Value* result = parts.back().node->output();
     if (ends_in_silu) {
@@ -285,17 +287,6 @@ class Unfuser {
     result->copyMetadata(op->output());
     result->setType(op->output()->type());
     op->output()->replaceAllUsesWith(result);
-    op->destroy();
-    undo_checks(parts, checks);
-  }
-
-  // A file has no other side of a chain that nobody reads, but the op, which writes statistics.
-  void undo_unread(Node* op, const Chain& chain) {
-    note(chain, op);
-    const auto checks = checks_before(op->input(0));
-    Text text = text_of_op(op, chain, spelling_of(checks));
-    text.word_for_word = true;
-    const auto parts = write_out(graph_, text, op, unknown_);
     op->destroy();
     undo_checks(parts, checks);
   }
@@ -312,7 +303,7 @@ class Unfuser {
       move_before(choice, choice->blocks()[0]);
       choice->destroy();
       destroy_if_unused(uniform);
-      if (left) undo_unread(left, chain);
+      if (left) undo_op(left, chain);
       return;
     }
     note(chain, uniform);

@@ -16,7 +16,7 @@ struct Mutant {
   // says what they should hold; what must hold for them is in files_judge.h.
   bool covered = true;
   const Original* from = nullptr;
-  std::uint64_t held = 0;  // bytes that a compressed record becomes which is read whole
+  std::uint64_t held = 0;          // bytes that a compressed record becomes which is read whole
   std::vector<std::string> steps;  // what was done, in words
   Data data;
 };

@@ -125,7 +125,7 @@ class Judge {
     const bool wrong = !text.empty() && !is_torchs(door, terms) && !rounding_decides(terms);
     const std::string misjudged = ledger_.note_at(door, watch ? ledger_.seen_by(*watch, fused) : places, wrong);
     if (wrong) return {Kind::wrong, std::string("door ") + to_string(door) + "," + text};
-    if (!misjudged.empty()) return {Kind::missed, std::string("door ") + to_string(door) + ", " + misjudged};
+    if (!misjudged.empty()) return {Kind::elsewhere, std::string("door ") + to_string(door) + ", " + misjudged};
     return {};
   }
 
@@ -332,7 +332,7 @@ std::string plain_words(const std::string& reason) {
 }
 
 const char* to_string(Kind kind) {
-  static const char* names[] = {"none", "wrong", "missed", "invalid", "crashed"};
+  static const char* names[] = {"none", "wrong", "missed", "otherwise elsewhere", "invalid", "crashed"};
   return names[static_cast<int>(kind)];
 }
 

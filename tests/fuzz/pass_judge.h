@@ -18,7 +18,14 @@ struct Tally {
   void add(const Tally& other);
 };
 
-enum class Kind { none, wrong, missed, invalid, crashed };
+enum class Kind {
+  none,
+  wrong,
+  missed,
+  elsewhere,  // a chain that the pass itself fuses, and another door does not, or the other way round
+  invalid,
+  crashed
+};
 const char* to_string(Kind kind);
 
 struct Verdict {

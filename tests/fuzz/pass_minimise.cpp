@@ -11,7 +11,8 @@ namespace {
 
 // Another chain that is missed for another reason is another failure.
 bool is_same(const Verdict& a, const Verdict& b) {
-  return a.kind == b.kind && (a.kind != Kind::missed || plain_words(a.text) == plain_words(b.text));
+  return a.kind == b.kind &&
+         ((a.kind != Kind::missed && a.kind != Kind::elsewhere) || plain_words(a.text) == plain_words(b.text));
 }
 
 }  // namespace

@@ -25,10 +25,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t batch = 2000;    // models a process: what torch never frees goes with it
 constexpr double longest_model = 60.0;  // seconds until it hangs
 
-bool is_behind_a_door(const Verdict& verdict) {
-  return verdict.kind == Kind::missed && !verdict.text.starts_with("door pass,");
-}
-
 double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 // What a worker is at, where its parent can see it also after a crash.
@@ -103,7 +99,7 @@ void hear(const std::string& line, Result& result) {
     in.ignore();
     std::getline(in, failure.verdict.text);
     failure.verdict.kind = static_cast<Kind>(kind);
-    (is_behind_a_door(failure.verdict) ? result.behind_doors : result.failures).push_back(failure);
+    (failure.verdict.kind == Kind::elsewhere ? result.elsewhere : result.failures).push_back(failure);
   }
 }
 
@@ -194,7 +190,7 @@ class Crew {
       const Verdict verdict = judge(plan_.model(model), {}, tally);
       ++place.done;
       if (verdict.kind == Kind::none) continue;
-      if (!is_behind_a_door(verdict)) ++failures;
+      if (verdict.kind != Kind::elsewhere) ++failures;
       say(to, "failure\t" + std::to_string(model) + " " + std::to_string(static_cast<int>(verdict.kind)) + " " +
                   one_line(verdict.text) + "\n");
     }

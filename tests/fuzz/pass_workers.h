@@ -26,8 +26,7 @@ struct Failure {
 struct Result {
   Tally tally;
   std::vector<Failure> failures;
-  std::vector<Failure>
-      behind_doors;  // chains that the pass itself fuses, and another door does not, or the other way round
+  std::vector<Failure> elsewhere;  // of that kind alone
   double seconds = 0;
 };
 

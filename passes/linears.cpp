@@ -1,0 +1,103 @@
+#include "linears.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+
+namespace tailor {
+namespace {
+
+using Kind = Step::Kind;
+
+bool has_dimensions(const Node* node, std::int64_t first, std::int64_t second) {
+  const auto is = [&](std::size_t input, std::int64_t wanted) {
+    const auto value = torch::jit::toIValue(node->input(input));
+    return value && value->isInt() && value->toInt() == wanted;
+  };
+  return node->inputs().size() == 3 && ((is(1, first) && is(2, second)) || (is(1, second) && is(2, first)));
+}
+
+// Whether the node is permute(1, 0). The pass has made its list a constant.
+bool swaps_two(const Node* node) {
+  const auto order = torch::jit::toIValue(node->input(1));
+  if (!order || !order->isIntList() || order->toIntList().size() != 2) return false;
+  const auto is = [&](std::size_t i, std::int64_t wanted) {
+    const std::int64_t dimension = order->toIntList().get(i);
+    return dimension == wanted || dimension == wanted - 2;
+  };
+  return is(0, 1) && is(1, 0);
+}
+
+bool is_matrix(const Node* constant) {
+  const auto value = torch::jit::toIValue(constant->output());
+  if (!value || !value->isTensor() || !value->toTensor().defined()) return false;
+  const at::Tensor& tensor = value->toTensor();
+  return tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_nested() && tensor.dim() == 2;
+}
+
+// Takes the right side of a matrix product, where that makes it a linear.
+bool take_right(Value* right, Linear& linear, Right allowed = Right::transpose_or_matrix) {
+  Node* node = seen(right)->node();
+  if (node->kind() == c10::prim::Constant) {
+    linear.turned = allowed == Right::transpose_or_constant || is_matrix(node);
+    if (linear.turned) linear.weight = seen(right);
+  } else if (!transpose_of(node).empty()) {
+    linear.transpose = node;
+    linear.weight = seen(node->input(0));
+  }
+  return linear.weight != nullptr;
+}
+
+}  // namespace
+
+std::string transpose_of(const Node* node) {
+  if (is_in_place(node)) return "";
+  for (const char* name : {"t", "numpy_T", "mT"})
+    if (is_aten(node, name)) return name;
+  if (is_aten(node, "permute")) return swaps_two(node) ? "permute" : "";
+  if (!is_aten(node, "transpose")) return "";
+  return has_dimensions(node, 0, 1) ? "transpose" : has_dimensions(node, -1, -2) ? "mT" : "";
+}
+
+bool is_plain_arithmetic(const Node* node, Kind kind) {
+  if (!is_aten(node, to_string(kind))) return false;
+  const std::string name = overload(node);
+  if (name != "Tensor" && name != "Scalar") return false;
+  return kind != Kind::add || is_constant_one(node->input(2));
+}
+
+std::vector<Linear> linears_at(Node* node, Right allowed) {
+  const auto inputs = node->inputs();
+  std::vector<Linear> found;
+  if (is_aten(node, "linear") && inputs.size() == 3) {
+    const bool has_bias = !inputs[2]->type()->isSubtypeOf(*c10::NoneType::get());
+    found.push_back({{node}, inputs[0], inputs[1], has_bias ? inputs[2] : nullptr});
+  } else if (is_aten(node, "addmm") && !is_in_place(node) && inputs.size() == 5 && is_constant_one(inputs[3]) &&
+             is_constant_one(inputs[4])) {
+    Linear linear{{node}, inputs[1], nullptr, inputs[0]};
+    if (take_right(inputs[2], linear, allowed)) found.push_back(linear);
+  } else if ((is_aten(node, "matmul") || is_aten(node, "mm")) && inputs.size() == 2) {
+    Linear linear{{node}, inputs[0], nullptr, nullptr};
+    if (!take_right(inputs[1], linear, allowed)) return found;
+    for (Node* sum : readers(node->output())) {
+      if (sum->owningBlock() != node->owningBlock() || !is_plain_arithmetic(sum, Kind::add)) continue;
+      const bool left = seen(sum->input(0)) == node->output();
+      Value* bias = sum->input(left ? 1 : 0);
+      if (!bias->type()->isSubtypeOf(*c10::TensorType::get()) || seen(bias) == node->output() ||
+          (is_in_place(sum) && !left))
+        continue;
+      Linear with_bias = linear;
+      with_bias.nodes.push_back(sum);
+      with_bias.bias = bias;
+      found.push_back(with_bias);
+    }
+    found.push_back(linear);
+  }
+  return found;
+}
+
+bool is_scaled_linear(Node* node) {
+  Linear linear;
+  return is_aten(node, "addmm") && node->inputs().size() == 5 && take_right(node->input(2), linear) &&
+         !(is_constant_one(node->input(3)) && is_constant_one(node->input(4)));
+}
+
+}  // namespace tailor

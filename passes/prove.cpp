@@ -93,6 +93,16 @@ bool moves_a_tensor(const Node* node) {
   return is_aten(node, "set") || is_aten(node, "set_data") || is_aten(node, "resize") || is_aten(node, "resize_as");
 }
 
+// Whether the node gives a tensor another shape, other memory or another history: a view from before it is then no view of
+// what the tensor has become.
+bool changes_what_a_view_shows(const Node* node) {
+  if (moves_a_tensor(node) || is_aten(node, "requires_grad")) return true;
+  const auto* op = node->maybeOperator();
+  if (!op) return false;
+  const auto tags = op->getTags();
+  return std::find(tags.begin(), tags.end(), at::Tag::inplace_view) != tags.end();
+}
+
 // Whether the node runs what is written elsewhere, and does not say so: who waits runs what was put off until then, or
 // finds done what went on beside; and gradients have hooks.
 bool runs_what_is_elsewhere(const Node* node) {
@@ -199,7 +209,11 @@ Value* handed_on(const Value* value) {
 
 // A value of the same memory that can be had at `node`, where there is one: a look at that says as much.
 Value* with_same_memory(Value* value, const Node* node, const std::unordered_set<std::string>& assigned) {
-  while (value && !is_available_at(value, node, assigned)) value = handed_on(seen(value));
+  value = seen(value);
+  while (value && !is_available_at(value, node, assigned)) {
+    value = handed_on(value);
+    if (value) value = seen(value);
+  }
   return value && value->type()->isSubtypeOf(*c10::TensorType::get()) ? value : nullptr;
 }
 
@@ -260,11 +274,12 @@ void Surroundings::read(Block* block) {
     const std::size_t index = row.nodes.size();
     if (enters_autocast(node)) ++autocast_depth_;
     if (leaves_autocast(node)) --autocast_depth_;
-    if (node->kind().is_aten()) places_[node] = {index, autocast_depth_ > 0};
+    if (node->kind().is_aten() || !node->blocks().empty()) places_[node] = {index, autocast_depth_ > 0};
     row.nodes.push_back(node);
     row.noticeable.push_back(row.noticeable.back() + is_noticeable(node));
     const auto note = [&](Node* inner) {
       if (changes_a_mode(inner) || moves_a_tensor(inner) || is_opaque(inner)) row.barriers.push_back({index, inner});
+      if (changes_what_a_view_shows(inner)) row.turners.push_back({index, inner});
       if (writes(inner)) row.writers.push_back({index, inner});
       if (inner->kind() == c10::prim::SetAttr) assigned_attributes_.insert(inner->s(c10::attr::name));
     };
@@ -273,6 +288,7 @@ void Surroundings::read(Block* block) {
       read(inner);
       const Row& below = rows_.at(inner);
       for (const Foreign& f : below.barriers) row.barriers.push_back({index, f.node});
+      for (const Foreign& f : below.turners) row.turners.push_back({index, f.node});
       for (const Foreign& f : below.writers) row.writers.push_back({index, f.node});
     }
   }
@@ -288,6 +304,7 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
   const Row& row = rows_.at(match.last()->owningBlock());
   if (places_.at(match.last()).under_autocast)
     return "it stands inside `with autocast`, which TorchScript carries out by casting the inputs of ops that it knows";
+  if (std::string reason = prove_transpose(match); !reason.empty()) return reason;
   Proof proof;
   bool norm_is_done = false;
   for (std::size_t i = 0; i + 1 < match.parts.size(); ++i) {
@@ -327,6 +344,31 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
   }
   keep_silu(match, proof.gaps);
   return proof;
+}
+
+// The op reads the weight where the author's product reads a transpose of it, made before: in between it must stay what it
+// was, and so must the mode in which its history is written. Of a transpose outside of the block the whole branch or loop is
+// between.
+std::string Surroundings::prove_transpose(const Match& match) const {
+  const Node* transpose = match.linear.transpose;
+  if (!transpose) return "";
+  const Node* product = match.linear.nodes.front();
+  const Node* until = product;
+  while (until && until->owningBlock() != transpose->owningBlock()) until = until->owningBlock()->owningNode();
+  if (!until) return "its weight is transposed elsewhere";
+  const Row& row = rows_.at(transpose->owningBlock());
+  const std::size_t begin = places_.at(transpose).index + 1;
+  const std::size_t end = places_.at(until).index + (until == product ? 0 : 1);
+  for (const auto* all : {&row.barriers, &row.turners}) {
+    const auto first =
+        std::lower_bound(all->begin(), all->end(), begin, [](const Foreign& f, std::size_t b) { return f.index < b; });
+    if (first == all->end() || first->index >= end) continue;
+    return describe(first->node) + " stands between the weight's transpose and the product and " +
+           (changes_a_mode(first->node)              ? "changes the mode"
+            : changes_what_a_view_shows(first->node) ? "may give the weight another shape, memory or history"
+                                                     : "may do anything");
+  }
+  return "";
 }
 
 // Whether a foreign node after `part` can harm what the parts so far have read. Collects the tensors that it writes and

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "effects.h"
 #include "file.h"
 #include "in_place.h"
 #include "lines.h"

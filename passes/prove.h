@@ -26,15 +26,6 @@ struct Proof {
   std::vector<Gap> gaps;
 };
 
-// Whether the node writes to a tensor, or does things that cannot be seen.
-bool may_write(const Node* node);
-
-// Whether what follows the node may run in another mode than what is before it: with gradients, or under autocast.
-bool changes_a_mode(const Node* node);
-
-// Whether the node is the beginning of a `with autocast` in the model itself.
-bool enters_autocast(const Node* node);
-
 // What all proofs over one graph share. Made before anything is rewritten; each node is looked at once.
 class Surroundings {
  public:
@@ -66,7 +57,7 @@ class Surroundings {
   torch::jit::AliasDb& aliases();
 
   std::shared_ptr<Graph> graph_;
-  std::unordered_map<const Node*, Place> places_;  // of what may be a part: ATen's ops
+  std::unordered_map<const Node*, Place> places_;  // of ATen's ops, and of branches and loops
   std::unordered_map<const Block*, Row> rows_;
   std::unordered_set<std::string> assigned_attributes_;
   int autocast_depth_ = 0;

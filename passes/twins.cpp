@@ -7,7 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "prove.h"
+#include "effects.h"
 
 namespace tailor {
 

@@ -67,8 +67,7 @@ const Disturbance disturbances[] = {
      "memory or history"},
     {"DetachedSinceTransposed", "v = self.w * 1.0; wt = v.t(); v.detach_(); y = torch.addmm(self.b, x, wt)",
      "`detach_` in net.py:4 stands between the weight's transpose and the product and may give the weight another "
-     "shape, "
-     "memory or history"},
+     "shape, memory or history"},
     {"RunsABackward", "s = self.other.clone().requires_grad_(True); y = self.linear(x); s.sum().backward()",
      "`backward` in net.py:4 stands inside the chain and may do anything"},
     {"RunsHooks",

@@ -41,12 +41,6 @@ void for_each_call(Block* block, const std::function<void(Function&)>& visit) {
   for_each_fork_here(block, [&](Node&, Graph& forked) { for_each_call(forked.block(), visit); });
 }
 
-bool has_calls(Block* block) {
-  bool found = false;
-  for_each_call(block, [&](Function&) { found = true; });
-  return found;
-}
-
 // A loop that goes on while a condition holds, or that may be left early.
 bool has_while(Block* top) {
   bool found = false;
@@ -68,7 +62,8 @@ std::shared_ptr<Graph> inlined_fork(Graph& forked) {
   return has_while(graph->block()) ? nullptr : graph;
 }
 
-// torch's Inline is for graphs that its optimiser was on for, and leaves alone what is forked.
+// torch's Inline leaves alone what is forked, and takes of each callee what its optimiser has made of it: that has the casts in it
+// of whoever is inside `with autocast` just now, and is not the graph that the pass has where the callee is fused by itself.
 void inline_calls(Block* block) {
   for (auto it = block->nodes().begin(); it != block->nodes().end();) {
     Node* node = *it++;
@@ -77,8 +72,7 @@ void inline_calls(Block* block) {
       if (auto with_calls = inlined_fork(*forked)) node->g_(c10::attr::Subgraph, std::move(with_calls));
     auto* callee = torch::jit::tryToGraphFunction(node);
     if (!callee) continue;
-    auto code = callee->optimized_graph();
-    if (has_calls(code->block())) code = inlined(*code);
+    const auto code = inlined(*callee->graph());
     if (node->kind() == c10::prim::CallFunction) node->removeInput(0);
     torch::jit::inlineCallTo(node, callee, code.get());
   }

@@ -41,27 +41,59 @@ void take_idle_casts_away(Block* top) {
   });
 }
 
-// What a module returns in a tuple, and its caller takes out again.
+// What a module returns in a tuple, and its caller takes out again: all of it, or one element, by its index or its name.
 void take_tuples_apart(Block* top) {
-  for_each_block(top, [](Block* block) {
+  const auto give = [](Value* element, Value* taken) {
+    if (*taken->type() == *element->type()) taken->replaceAllUsesWith(element);
+  };
+  for_each_block(top, [&](Block* block) {
     for (auto it = block->nodes().begin(); it != block->nodes().end();) {
       Node* node = *it++;
-      if (node->kind() != c10::prim::TupleUnpack) continue;
-      Node* tuple = node->input()->node();
+      if (node->kind() != c10::prim::TupleUnpack && node->kind() != c10::prim::TupleIndex) continue;
+      Node* tuple = node->input(0)->node();
       if (tuple->kind() != c10::prim::TupleConstruct) continue;
-      for (std::size_t i = 0; i < node->outputs().size(); ++i)
-        if (*node->output(i)->type() == *tuple->input(i)->type()) node->output(i)->replaceAllUsesWith(tuple->input(i));
+      const auto elements = tuple->inputs();
+      if (node->kind() == c10::prim::TupleUnpack) {
+        for (std::size_t i = 0; i < node->outputs().size(); ++i) give(elements[i], node->output(i));
+      } else if (const auto index = torch::jit::toIValue(node->input(1)); index && index->isInt()) {
+        const auto size = static_cast<std::int64_t>(elements.size());
+        const std::int64_t i = index->toInt() + (index->toInt() < 0 ? size : 0);
+        if (i >= 0 && i < size) give(elements[static_cast<std::size_t>(i)], node->output());
+      }
       if (!node->hasUses()) node->destroy();
       if (!tuple->hasUses()) tuple->destroy();
     }
   });
 }
 
+bool is_constant(const Value* value, bool wanted) {
+  const auto constant = torch::jit::toIValue(value);
+  return constant && constant->isBool() && constant->toBool() == wanted;
+}
+
+// What torch.nn's `if self.training: bn_training = True` leaves: the condition itself. torch's executor would see that too, and
+// whenever it sees something it drops what nobody reads, a batch norm's statistics with it.
+void take_idle_choices_away(Block* top) {
+  for_each_block(top, [](Block* block) {
+    for (auto node = block->nodes().begin(); node != block->nodes().end(); ++node) {
+      if (node->kind() != c10::prim::If || node->outputs().size() != 1) continue;
+      const auto blocks = node->blocks();
+      const bool is_idle = is_constant(blocks[0]->outputs()[0], true) && is_constant(blocks[1]->outputs()[0], false) &&
+                           blocks[0]->nodes().begin() == blocks[0]->nodes().end() &&
+                           blocks[1]->nodes().begin() == blocks[1]->nodes().end();
+      if (!is_idle) continue;
+      node->output()->replaceAllUsesWith(node->input());
+      node.destroyCurrent();
+    }
+  });
+}
+
 void normalise(std::shared_ptr<Graph> graph) {
   take_idle_casts_away(graph->block());
-  take_tuples_apart(graph->block());
+  take_idle_choices_away(graph->block());
   torch::jit::NormalizeOps(graph);
   torch::jit::ConstantPropagationImmutableTypes(graph);  // torch.nn asks `if inplace` of constants
+  take_tuples_apart(graph->block());                     // after what drops what nobody reads
   make_orders_constant(graph->block());
 }
 

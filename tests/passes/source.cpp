@@ -34,20 +34,19 @@ void define(torch::jit::Module& module, const std::string& text, const std::stri
   module._ivalue()->compilation_unit()->define(*module.type()->name(), {}, {}, definitions, resolvers, &self);
 }
 
+// As the pass's own doors do, but in what is forked as well, whatever it holds.
 void inline_calls(torch::jit::Graph& graph) {
-  const auto has_calls = [&] {
-    bool found = false;
-    for_each_block(graph.block(), [&](torch::jit::Block* block) {
-      for (torch::jit::Node* node : block->nodes()) found = found || torch::jit::tryToGraphFunction(node) != nullptr;
-    });
-    return found;
-  };
-  // More than once where the callees were first run while torch's optimiser was off.
-  do torch::jit::Inline(graph);
-  while (has_calls());
   for_each_block(graph.block(), [](torch::jit::Block* block) {
-    for (const torch::jit::Node* node : block->nodes())
+    for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+      torch::jit::Node* node = *it++;
       if (const auto forked = forked_graph(node)) inline_calls(*forked);
+      auto* callee = torch::jit::tryToGraphFunction(node);
+      if (!callee) continue;
+      const auto code = callee->graph()->copy();
+      inline_calls(*code);
+      if (node->kind() == c10::prim::CallFunction) node->removeInput(0);
+      torch::jit::inlineCallTo(node, callee, code.get());
+    }
   });
 }
 

@@ -161,6 +161,18 @@ class DoorOneTest(Following):
                     self.assertEqual(actual.dtype, expected.dtype, f"{row.body} under autocast")
                     self.assert_same(actual.float(), expected.float(), f"{row.body} under autocast", (0.15, 0.08))
 
+    def test_fused_inside_autocast(self):
+        """What is on while a module is fused is not written into it: torch's own inlining would, of what the module calls."""
+        body = "def part(self, x):\n    return torch.sigmoid(self.gemm(x)) * self.factor\ndef forward(self, x):\n    y = self.gemm(x); return self.bn(y * self.scale) + self.part(x)"
+        with torch.autocast("cpu", torch.bfloat16):
+            fused = scripted(body)
+            later = scripted(body, on=False)
+            torch.ops.tailor.fuse_(later)
+        for model in (fused, later):
+            self.assertTrue(is_fused(model))
+            self.assertNotIn("autocast", str(model.graph))
+            self.follow(model, build(body), "fused inside autocast")
+
     def test_auto_off(self):
         old = torch.ops.tailor.auto(False)
         try:

@@ -48,6 +48,18 @@ bool is_same_tensor(Value* one, const Value* other) {
 
 bool is_norm(const Part& part) { return is_aten(part.node, "batch_norm") || is_aten(part.node, "group_norm"); }
 
+void put_check(std::vector<Gap>& gaps, std::size_t part) {
+  auto gap = std::find_if(gaps.begin(), gaps.end(), [&](const Gap& each) { return each.part >= part; });
+  if (gap == gaps.end() || gap->part != part) gap = gaps.insert(gap, {part, false, {}});
+  gap->check = true;
+}
+
+// The last of the parts that may raise before a norm, and where there is none, before the last part of all.
+std::size_t last_to_check(const std::vector<Part>& parts) {
+  const auto norm = static_cast<std::size_t>(std::find_if(parts.begin(), parts.end(), is_norm) - parts.begin());
+  return std::min(norm, parts.size() - 1) - 1;
+}
+
 // Where the author wrote silu, a check says so: that tells unfuse, and raises what silu alone raises. Not where an If
 // holds the spelling itself, nor where the last step is a silu: what then stands behind the op says and does as much.
 void keep_silu(const Match& match, std::vector<Gap>& gaps) {
@@ -55,15 +67,22 @@ void keep_silu(const Match& match, std::vector<Gap>& gaps) {
   const auto& parts = match.parts;
   const auto is_silu = [](const Part& part) { return is_aten(part.node, "silu"); };
   if (std::none_of(parts.begin(), parts.end(), is_silu)) return;
-  const auto norm = static_cast<std::size_t>(std::find_if(parts.begin(), parts.end(), is_norm) - parts.begin());
-  const std::size_t last = std::min(norm, parts.size() - 1) - 1;  // what may raise stands before the norm
+  const std::size_t last = last_to_check(parts);
   std::size_t needed = last;
   while (needed > 0 && !is_silu(parts[needed])) --needed;
   const auto is_enough = [&](const Gap& gap) { return gap.check && gap.part >= needed && gap.part <= last; };
-  if (std::any_of(gaps.begin(), gaps.end(), is_enough)) return;
-  auto gap = std::find_if(gaps.begin(), gaps.end(), [&](const Gap& each) { return each.part >= last; });
-  if (gap == gaps.end() || gap->part != last) gap = gaps.insert(gap, {last, false, {}});
-  gap->check = true;
+  if (std::none_of(gaps.begin(), gaps.end(), is_enough)) put_check(gaps, last);
+}
+
+// Of a chain that nobody reads torch drops all but the op, which writes statistics, as soon as it compiles a file: only a
+// check can then say how the author wrote it.
+void keep_spelling_of_unread(const Match& match, std::vector<Gap>& gaps) {
+  const auto writes_statistics = [](const Part& part) { return is_aten(part.node, "batch_norm"); };
+  if (match.spelling.empty() || !readers(match.last()->output()).empty() ||
+      std::none_of(match.parts.begin(), match.parts.end(), writes_statistics))
+    return;
+  if (std::none_of(gaps.begin(), gaps.end(), [](const Gap& gap) { return gap.check; }))
+    put_check(gaps, last_to_check(match.parts));
 }
 
 // Whether the value is a tensor that an attribute holds or a caller gave.
@@ -156,6 +175,7 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
     if (gap.check || !gap.written.empty()) proof.gaps.push_back(std::move(gap));
   }
   keep_silu(match, proof.gaps);
+  keep_spelling_of_unread(match, proof.gaps);
   return proof;
 }
 

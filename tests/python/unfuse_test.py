@@ -77,8 +77,9 @@ for name in sorted(os.listdir(sys.argv[1])):
         """It is given back word for word: what is written in place keeps its dtype, and addmm takes matrices only."""
         linears = ["torch.addmm(self.gemm.bias, x, self.gemm.weight.t())", "x @ self.gemm.weight.mT + self.gemm.bias",
                    "torch.mm(x, self.gemm.weight.transpose(0, 1)).add_(self.gemm.bias)", "self.gemm.bias + torch.matmul(x, self.gemm.weight.permute(1, 0))",
-                   "torch.matmul(x, self.gemm.weight.T)", "self.gemm(x)"]
-        tails = ["y *= self.scale; z = self.bn(y)", "z = self.bn(self.scale * y)", "z = (self.bn(y) + self.one) / self.divisor; z *= z.sigmoid()"]
+                   "torch.matmul(x, self.gemm.weight.T)", "torch.mm(x, self.gemm.weight.transpose(1, -2))", "self.gemm(x)"]
+        direct = "torch.batch_norm({}, self.bn.weight, self.bn.bias, self.bn.running_mean, self.bn.running_var, True, 0.1, 1e-5, False)"
+        tails = ["z = " + direct.format("y * self.scale"), "y.mul_(self.scale); z = " + direct.format("y"), "y *= self.scale; z = self.bn(y)", "z = self.bn(self.scale * y)", "z = (self.bn(y) + self.one) / self.divisor; z *= z.sigmoid()"]
         for linear, tail in itertools.product(linears, tails):
             body = f"def both(self, x):\n    y = {linear}; {tail}; return x * 2.0, z\ndef forward(self, x):\n    r, unread = self.both(x); return r"
             eager = build(body)

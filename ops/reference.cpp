@@ -18,7 +18,8 @@ std::optional<at::Tensor> optional_tensor(const IValue& value) {
 at::Tensor transposed(const at::Tensor& weight, std::string_view how) {
   if (how == "numpy_T") return weight.numpy_T();
   if (how == "mT") return weight.mT();
-  if (how == "transpose") return weight.transpose(0, 1);
+  for (const Transpose& each : transposes)
+    if (how == each.name) return weight.transpose(each.first, each.second);
   if (how == "permute") return weight.permute({1, 0});
   return weight.t();
 }

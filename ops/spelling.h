@@ -6,14 +6,25 @@
 //   linear silu:3       step 3, a swish, is silu(v), where the formula's own is v * sigmoid(v)
 //   linear reversed:2   the operands of step 2 in the other order
 //   mm:t reversed:0     torch.add(b, torch.mm(x, w.t()))
+//   mm:transpose,0,-1   torch.mm(x, w.transpose(0, -1))
 //
 // The linear is "linear", "addmm", "matmul" or "mm", the last two with "_" where the bias is added in place. Empty means
 // the formula's own. A library that does not know a word takes it for the formula's own, too.
 #pragma once
+#include <array>
 #include <charconv>
+#include <cstdint>
 #include <string_view>
 
 namespace tailor {
+
+// What transpose is called by its dimensions, in either order. Of a matrix all are one; of a weight that is none they are not.
+struct Transpose {
+  const char* name;
+  std::int64_t first, second;
+};
+inline constexpr std::array<Transpose, 3> transposes{
+    {{"transpose", 0, 1}, {"transpose,0,-1", 0, -1}, {"transpose,-2,1", -2, 1}}};
 
 class Spelling {
  public:

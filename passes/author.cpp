@@ -98,9 +98,13 @@ class Author {
   }
 
   Value* transposed(Value* weight) {
-    const std::string name(spelling_.transpose());
+    std::string name(spelling_.transpose());
     std::vector<Value*> inputs{weight};
-    if (name == "transpose") inputs.insert(inputs.end(), {constant(0), constant(1)});
+    for (const Transpose& each : transposes)
+      if (name == each.name) {
+        name = "transpose";
+        inputs.insert(inputs.end(), {constant(each.first), constant(each.second)});
+      }
     if (name == "permute") inputs.push_back(constant(c10::List<std::int64_t>{1, 0}));
     const bool is_known = inputs.size() > 1 || name == "mT" || name == turn;
     return put(is_known ? Symbol::aten(name) : c10::aten::t, inputs, -1);

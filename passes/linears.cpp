@@ -2,6 +2,8 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 
+#include "../ops/spelling.h"
+
 namespace tailor {
 namespace {
 
@@ -54,7 +56,9 @@ std::string transpose_of(const Node* node) {
     if (is_aten(node, name)) return name;
   if (is_aten(node, "permute")) return swaps_two(node) ? "permute" : "";
   if (!is_aten(node, "transpose")) return "";
-  return has_dimensions(node, 0, 1) ? "transpose" : has_dimensions(node, -1, -2) ? "mT" : "";
+  for (const Transpose& each : transposes)
+    if (has_dimensions(node, each.first, each.second)) return each.name;
+  return has_dimensions(node, -1, -2) ? "mT" : "";
 }
 
 bool is_plain_arithmetic(const Node* node, Kind kind) {

@@ -32,6 +32,11 @@ class Net(nn.Module):
         randomise(self)
 
 
+class Pair(NamedTuple):
+    y: torch.Tensor
+    x: torch.Tensor
+
+
 def randomise(module):
     with torch.no_grad():
         for norm in module.modules():
@@ -59,7 +64,7 @@ def build(body, seed=0, **sizes):
     """A net with this forward. Each call makes a new class: TorchScript shares graphs by class."""
     name, text = source_of(body)
     space = {"Net": Net, "torch": torch, "F": F, "nn": nn, "Optional": Optional, "__name__": __name__, "Dict": Dict, "List": list,
-             "Tensor": torch.Tensor}
+             "Tensor": torch.Tensor, "Pair": Pair}
     exec(compile(text, name, "exec"), space)
     torch.manual_seed(seed)
     return space["Written"](**sizes)
@@ -104,6 +109,8 @@ SPELLINGS = [
     Row("y = self.b + x @ self.w.t(); return self.bn(y * self.scale)", BN),
     Row("y = torch.matmul(x, self.w.t()) + self.b; return self.bn(y * self.scale)", BN),
     Row("y = torch.addmm(self.b, x, self.w.t()); return self.bn(y * self.scale)", BN),
+    Row("y = x @ self.w.transpose(-2, 1); return self.bn(y * self.scale)", BN),
+    Row("y = torch.addmm(self.b, x, self.w.transpose(0, -1)); return self.bn(y * self.scale)", BN),
     Row("y = self.gemm(x); y = F.batch_norm(y * self.scale, self.bn.running_mean, self.bn.running_var, self.bn.weight, self.bn.bias, self.training, 0.2, 1e-3); return y", BN),
     Row("return F.batch_norm(self.gemm(x) * self.scale, self.bn.running_mean, self.bn.running_var)", BN),
     Row("return torch.batch_norm(self.gemm(x) * self.scale, None, None, None, None, True, 0.1, 1e-5, False)", BN),
@@ -125,6 +132,9 @@ SPELLINGS = [
     Row("y = self.gemm(x); assert y.dim() == 2; return self.bn(y * self.scale)", BN),
     Row("def helper(self, y):\n    return self.bn(y * self.scale)\ndef forward(self, x):\n    return self.helper(self.gemm(x))", BN),
     Row("def forward(self, x, s: Optional[Tensor] = None):\n    if s is None:\n        s = self.scale\n    return self.bn(self.gemm(x) * s)", BN),
+    Row("def part(self, x):\n    return self.gemm(x), x\ndef forward(self, x):\n    t = self.part(x); return self.bn(t[0] * self.scale) + t[-1].sum()", BN),
+    Row("def part(self, x):\n    return Pair(self.gemm(x), x)\ndef forward(self, x):\n    p = self.part(x); return self.bn(p.y * self.scale) + p.x.sum()", BN),
+    Row("t = (self.gemm(x), x); y, z = t; return self.bn(y * self.scale) + t[1].sum() + z.sum()", BN),
     # sigmoid(y) * factor + y
     Row("x = self.gemm(x); r = x; x = torch.sigmoid(x); x = x * self.factor; return x + r", SIG),
     Row("y = self.gemm(x); return y + y.sigmoid() * self.factor", SIG),
@@ -163,6 +173,7 @@ SPELLINGS = [
 ]
 
 NEAR_MISSES = [
+    Row("t = (self.gemm(x), x); return self.bn(t[0] * self.scale) + t[0].sum()", None, "read"),
     Row("return self.bn(self.gemm(x) * 2.0)", None, "number|scalar"),
     Row("return self.bn(self.gemm(x) * self.factor)", None, "number|scalar"),
     Row("return self.gn(F.silu(self.gemm(x) + 1.0))", None, "number|scalar"),

@@ -117,7 +117,6 @@ void Speller::linear() {
   const std::int64_t out = s_.model.sizes.out;
   const std::string& x = out_.input;
   site_pending_ = true;
-  read(x);
   const bool bias = r_.chance(0.7);
   if (r_.chance(0.3)) {
     const auto there = r_.chance(0.15) ? s_.paths_to({out, in_}) : std::vector<std::string>();
@@ -126,6 +125,7 @@ void Speller::linear() {
       s_.type.children.back().same = r_.of(there);
       disturb(chain(), Fate::fuses, "one tensor under two names");
     }
+    read(x);
     read("self." + child + ".weight");
     if (bias) read("self." + child + ".bias");
     set("self." + child + ".forward(" + x + ")");
@@ -133,6 +133,7 @@ void Speller::linear() {
     const std::string w = attribute("w", {out, in_});
     const std::string b = bias ? attribute("b", {out}) : "";
     if (r_.chance(0.4)) {
+      read(x);
       read(w);
       if (bias) read(b);
       set("torch.linear(" + x + ", " + w + (bias ? ", " + b : r_.text({"", ", None"})) + ")");
@@ -143,11 +144,33 @@ void Speller::linear() {
   if (is_residual_ || r_.chance(0.5)) bind();
 }
 
+// The weight's transpose, where the product reads it or some statements before.
+std::string Speller::transposed(const std::string& w) {
+  const std::string text = w + r_.text({".t()", ".t()", ".T", ".mT", ".transpose(0, 1)", ".transpose(1, 0)",
+                                        ".transpose(-1, -2)", ".transpose(-2, -1)", ".transpose(0, -1)",
+                                        ".transpose(1, -2)", ".permute(1, 0)", ".permute([1, 0])"});
+  if (!r_.chance(0.2)) return text;
+  const std::string name = s_.fresh("turned");
+  const auto put = [&](const std::string& line) { out_.statements.push_back({line, false, Gap()}); };
+  put(name + " = " + text);
+  if (r_.chance(0.3)) {  // what the product reads then is a view of what the weight has been
+    const std::string tensor = r_.chance(0.5) ? w : name;
+    const std::string change =
+        r_.text({".t_()", ".detach_()", ".requires_grad_(False)", ".unsqueeze_(0)", ".mul_(0.9)"});
+    put(tensor + change);
+    if (change == ".t_()" || change == ".unsqueeze_(0)") put(tensor + (change == ".t_()" ? change : ".squeeze_(0)"));
+    if (change == ".mul_(0.9)")  // by the view's name the product reads another value than a transpose
+      disturb(chain(), tensor == w ? Fate::fuses : Fate::either, "a weight written to behind its transpose");
+    else
+      stays("a weight changed behind its transpose");
+  }
+  return name;
+}
+
 void Speller::product(const std::string& x, const std::string& w, const std::string& b) {
+  const std::string turned = transposed(w);
+  read(x);
   read(w);
-  const std::string turned =
-      w + r_.text({".t()", ".t()", ".T", ".mT", ".transpose(0, 1)", ".transpose(1, 0)", ".transpose(-1, -2)",
-                   ".transpose(-2, -1)", ".permute(1, 0)", ".permute([1, 0])"});
   if (!b.empty() && r_.chance(0.3)) {
     read(b);
     const bool scaled = r_.chance(0.04);

@@ -31,6 +31,7 @@ class Speller {
   std::string known(const std::string& path);
 
   void linear();
+  std::string transposed(const std::string& w);
   void product(const std::string& x, const std::string& w, const std::string& b);
   void keep_residual();
 

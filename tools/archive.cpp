@@ -215,7 +215,7 @@ class DataCheck {
 
 Archive check(const Bytes& bytes, const Advance& advance) {
   Directory directory = read_directory(bytes);
-  if (directory.entries.empty()) throw Damage("it is empty");
+  if (directory.entries.empty()) throw Damage("it has no records");
   std::sort(directory.entries.begin(), directory.entries.end(),
             [](const Entry& a, const Entry& b) { return a.header < b.header; });
 
@@ -256,7 +256,7 @@ Archive check(const Bytes& bytes, const Advance& advance) {
 
 // What a file is that has no directory at its end, from its first bytes.
 std::string kind_of(const Bytes& bytes) {
-  if (bytes.size() == 0) return "it is empty";
+  if (bytes.size() == 0) return "it is empty, as a download or a copy that failed leaves it; get or save it again";
   std::array<unsigned char, 4> begin{};
   bytes.read(0, std::span(begin).first(std::min<std::uint64_t>(4, bytes.size())));
   if (begin[0] == 'P' && begin[1] == 'K') return {};

@@ -171,7 +171,7 @@ std::vector<c10::IValue> read_inputs(const std::string& path) {
     value = torch::jit::pickle_load(bytes);
   } catch (const std::exception& error) {
     throw std::invalid_argument(path + ": is no file that torch.save wrote of tensors (" + last_line(error.what()) +
-                                ")");
+                                "); save one tensor, or a tuple or list of them, with torch.save");
   }
   if (value.isTuple()) return value.toTupleRef().elements().vec();
   if (value.isList()) return value.toListRef().vec();

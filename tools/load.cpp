@@ -156,7 +156,8 @@ void load_library(const std::string& path) {
   // A bare name would be searched for in the system's folders; the user means a file.
   const std::string file = path.find('/') == std::string::npos ? "./" + path : path;
   if (dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-    throw Failure(Exit::unreadable, path + ": cannot be loaded as a library: " + printable(dlerror()));
+    throw Failure(Exit::unreadable, path + ": cannot be loaded as a library: " + printable(dlerror()) +
+                                        "; --library takes a shared library with the ops that the model calls");
   }
 }
 

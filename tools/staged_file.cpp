@@ -120,7 +120,8 @@ std::string follow(const std::string& path) {
   constexpr int most_links = 40;
   std::string target = path;
   for (int links = 0; const auto link = link_at(target, path); ++links) {
-    if (links == most_links) refuse(path, "too many symbolic links");
+    if (links == most_links)
+      refuse(path, "too many symbolic links follow one another, maybe in a circle; give the name of the file itself");
     if (is_in_proc(target)) refuse(path, "it stands for an open file; give the name of a file");
     target = link->starts_with('/') ? *link : folder_of(target) + '/' + *link;
   }

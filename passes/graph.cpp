@@ -93,16 +93,19 @@ bool is_shape_reader(const Node* node) {
   return is_aten(node, "dim") || is_aten(node, "numel") || is_aten(node, "len") || is_aten(node, "size");
 }
 
+bool is_profile(const Node* node) {
+  return node->kind() == c10::prim::profile && node->inputs().size() == 1 && node->outputs().size() == 1;
+}
+
 Value* seen(Value* value) {
-  while (value->node()->kind() == c10::prim::profile && value->node()->inputs().size() == 1)
-    value = value->node()->input();
+  while (is_profile(value->node())) value = value->node()->input();
   return value;
 }
 
 std::vector<Node*> readers(const Value* value) {
   std::vector<Node*> result;
   for (const auto& use : value->uses()) {
-    if (use.user->kind() == c10::prim::profile && use.user->outputs().size() == 1) {
+    if (is_profile(use.user)) {
       const auto further = readers(use.user->output());
       result.insert(result.end(), further.begin(), further.end());
     } else {

@@ -20,7 +20,10 @@ using torch::jit::Value;
 // taking nodes away, thousands of which share a `1`, would cost time that grows with the square of the graph.
 std::shared_ptr<Graph> copy_of(Graph& graph);
 
-// The value itself, where `value` is what prim::profile passes on of it. The executor's graphs have one at every turn.
+// Whether the node passes on what it reads, and no more. The executor's graphs have one at every turn.
+bool is_profile(const Node* node);
+
+// The value itself, where `value` is what prim::profile passes on of it.
 Value* seen(Value* value);
 
 // The nodes that read `value`, prim::profile looked through; one that reads it twice is there twice.

@@ -6,10 +6,13 @@
 namespace tailor {
 namespace {
 
+// What an in-place op writes to.
+Value* written(const Node* node) { return seen(const_cast<Value*>(node->input(0))); }
+
 // Whether whoever reads what the node has written may read its result instead.
 bool returns_what_it_writes(const Node* node) {
   if (!is_in_place(node) || node->outputs().size() != 1 || node->inputs().empty()) return false;
-  const Value* self = node->input(0);
+  const Value* self = written(node);
   return self->type()->isSubtypeOf(*c10::TensorType::get()) && self->node()->kind() != c10::prim::GetAttr &&
          self->node()->kind() != c10::prim::Param;
 }
@@ -27,7 +30,7 @@ void give_results(Value* value, std::span<Node* const> writers) {
 
 // The tensor that was written to first, of what is left of those that have been.
 Value* origin_of(Value* result) {
-  while (returns_what_it_writes(result->node())) result = result->node()->input(0);
+  while (returns_what_it_writes(result->node())) result = written(result->node());
   return result;
 }
 
@@ -51,8 +54,9 @@ InPlaceResults::InPlaceResults(Block* top) : top_(top) {
     std::unordered_map<const Value*, std::size_t> places;
     for (Node* node : block->nodes()) {
       if (!returns_what_it_writes(node)) continue;
-      const auto known = origins.find(node->input(0));
-      Value* origin = known == origins.end() ? node->input(0) : known->second;
+      Value* self = written(node);
+      const auto known = origins.find(self);
+      Value* origin = known == origins.end() ? self : known->second;
       origins[node->output()] = origin;
       const auto [place, is_first] = places.try_emplace(origin, writers.size());
       if (is_first) writers.emplace_back();
@@ -62,12 +66,12 @@ InPlaceResults::InPlaceResults(Block* top) : top_(top) {
   if (writers.empty()) return;
 
   std::unordered_set<const Value*> noted;
-  const auto note_once = [&](const Value* value) {
-    if (noted.insert(value).second) note(value);
+  const auto note_once = [&](Value* value) {
+    if (noted.insert(value).second) note(value, value);
   };
   for (const auto& group : writers) {
     note_once(origins.at(group.front()->output()));
-    for (const Node* writer : group) note_once(writer->output());
+    for (Node* writer : group) note_once(writer->output());
   }
   for (const auto& group : writers)
     for (Node* writer : group)
@@ -81,8 +85,16 @@ InPlaceResults::InPlaceResults(Block* top) : top_(top) {
   nodes_.insert(nodes.begin(), nodes.end());
 }
 
-void InPlaceResults::note(const Value* value) {
-  for (const auto& use : value->uses()) reads_.push_back({use.user, use.offset, use.user->input(use.offset), nullptr});
+// Whoever reads the value by way of prim::profile reads it itself meanwhile.
+void InPlaceResults::note(Value* value, Value* passed_on) {
+  const auto uses = passed_on->uses();
+  for (const auto& use : uses) {
+    reads_.push_back({use.user, use.offset, passed_on, nullptr});
+    if (is_profile(use.user))
+      note(value, use.user->output());
+    else if (passed_on != value)
+      use.user->replaceInput(use.offset, value);
+  }
 }
 
 void InPlaceResults::give_back() const {

@@ -27,7 +27,7 @@ class InPlaceResults {
     Value *before, *meanwhile;
   };
 
-  void note(const Value* value);
+  void note(Value* value, Value* passed_on);
 
   Block* top_;
   std::vector<Read> reads_;          // those that were given another value

@@ -35,15 +35,6 @@ std::atomic<bool> is_automatic = true;
 std::mutex watch_mutex;
 Watch* watch = nullptr;
 
-void take_profiles_away(torch::jit::Block* block) {
-  for (auto node = block->nodes().begin(); node != block->nodes().end(); ++node) {
-    for (torch::jit::Block* inner : node->blocks()) take_profiles_away(inner);
-    if (node->kind() != c10::prim::profile || node->outputs().size() != 1) continue;
-    node->output()->replaceAllUsesWith(node->input());
-    node.destroyCurrent();
-  }
-}
-
 // After Tailor's own, since it is registered later.
 void look_on(std::shared_ptr<torch::jit::Graph>& graph) {
   if (!is_automatic) return;
@@ -51,13 +42,6 @@ void look_on(std::shared_ptr<torch::jit::Graph>& graph) {
   if (!watch) return;
   if (watch->plant == "missed") undo(graph);
   watch->places.look(*graph);
-  const auto again = graph->copy();
-  run_pass(again, PassOptions());
-  watch->again.look(*again);
-  const auto bare = graph->copy();
-  take_profiles_away(bare->block());
-  run_pass(bare, PassOptions());
-  watch->without_profiles.look(*bare);
 }
 
 // As scripting does: children first, and nothing has been inlined before.

@@ -24,9 +24,7 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
   ~Watch();
 
-  Places places;            // what is there afterwards
-  Places again;             // what the pass makes of that
-  Places without_profiles;  // and what once no profile node is there
+  Places places;  // what is there afterwards
   const std::string plant;
 };
 

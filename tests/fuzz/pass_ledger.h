@@ -21,14 +21,14 @@ class Ledger {
   // What the executor's pre-pass has made. Not in it is
   //   - anything of a model that switches gradients on: in graphs with some, the pre-pass is given what torch leaves over;
   //   - addmm, of which torch makes a product and a sum that have no line;
-  //   - a chain that the pass refuses for the executor's profile nodes alone: what is written in place it does not follow
-  //     through them.
+  //   - a chain of whose parts torch has made one with another's before, as it does of equal ones: two chains' products.
   // torch may also have unrolled a loop, so that one op of the rule is enough, and made one of two equal linears, so that a
   // line is gone.
   Places seen_by(const Watch& watch, const Side& side);
 
  private:
   bool is_run(const std::vector<std::string>& lines) const;
+  Places left_by_torch() const;
 
   const Model& model_;
   const Compiled& compiled_;

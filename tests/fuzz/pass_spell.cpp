@@ -130,45 +130,47 @@ void Speller::linear() {
     if (bias) read("self." + child + ".bias");
     set("self." + child + ".forward(" + x + ")");
   } else {
-    const std::string w = attribute("w", {out, in_});
+    const bool alone = r_.chance(0.05);
+    const std::string w = alone ? "self." + s_.tensor("w", {out, in_}) : attribute("w", {out, in_});
     const std::string b = bias ? attribute("b", {out}) : "";
-    if (r_.chance(0.4)) {
+    if (!alone && r_.chance(0.4)) {
       read(x);
       read(w);
       if (bias) read(b);
       set("torch.linear(" + x + ", " + w + (bias ? ", " + b : r_.text({"", ", None"})) + ")");
     } else {
-      product(x, w, b);
+      product(x, w, b, alone);
     }
   }
   if (is_residual_ || r_.chance(0.5)) bind();
 }
 
-// The weight's transpose, where the product reads it or some statements before.
-std::string Speller::transposed(const std::string& w) {
+// The weight's transpose, where the product reads it or some statements before. `alone`: nobody else has the weight, so that it may
+// be changed in between: what the product reads is a view of what the weight has been.
+std::string Speller::transposed(const std::string& w, bool alone) {
   const std::string text = w + r_.text({".t()", ".t()", ".T", ".mT", ".transpose(0, 1)", ".transpose(1, 0)",
                                         ".transpose(-1, -2)", ".transpose(-2, -1)", ".transpose(0, -1)",
                                         ".transpose(1, -2)", ".permute(1, 0)", ".permute([1, 0])"});
-  if (!r_.chance(0.2)) return text;
+  if (!alone && !r_.chance(0.2)) return text;
   const std::string name = s_.fresh("turned");
   const auto put = [&](const std::string& line) { out_.statements.push_back({line, false, Gap()}); };
   put(name + " = " + text);
-  if (r_.chance(0.3)) {  // what the product reads then is a view of what the weight has been
-    const std::string tensor = r_.chance(0.5) ? w : name;
-    const std::string change =
-        r_.text({".t_()", ".detach_()", ".requires_grad_(False)", ".unsqueeze_(0)", ".mul_(0.9)"});
-    put(tensor + change);
-    if (change == ".t_()" || change == ".unsqueeze_(0)") put(tensor + (change == ".t_()" ? change : ".squeeze_(0)"));
-    if (change == ".mul_(0.9)")  // by the view's name the product reads another value than a transpose
-      disturb(chain(), tensor == w ? Fate::fuses : Fate::either, "a weight written to behind its transpose");
-    else
-      stays("a weight changed behind its transpose");
+  chain().transposed_before = true;
+  if (!alone) return name;
+  const std::string change = r_.text({".t_()", ".detach_()", ".requires_grad_(False)", ".unsqueeze_(0)", ".mul_(0.9)"});
+  put(w + change);
+  if (change == ".t_()" || change == ".unsqueeze_(0)") put(w + (change == ".t_()" ? change : ".squeeze_(0)"));
+  if (change == ".mul_(0.9)") {
+    disturb(chain(), Fate::fuses, "a weight written to behind its transpose");
+  } else {
+    s_.model.changes_weights = true;
+    stays("a weight changed behind its transpose");
   }
   return name;
 }
 
-void Speller::product(const std::string& x, const std::string& w, const std::string& b) {
-  const std::string turned = transposed(w);
+void Speller::product(const std::string& x, const std::string& w, const std::string& b, bool alone) {
+  const std::string turned = transposed(w, alone);
   read(x);
   read(w);
   if (!b.empty() && r_.chance(0.3)) {

@@ -31,8 +31,8 @@ class Speller {
   std::string known(const std::string& path);
 
   void linear();
-  std::string transposed(const std::string& w);
-  void product(const std::string& x, const std::string& w, const std::string& b);
+  std::string transposed(const std::string& w, bool alone);
+  void product(const std::string& x, const std::string& w, const std::string& b, bool alone);
   void keep_residual();
 
   // A step; `twisted`: something like it, that is another formula.

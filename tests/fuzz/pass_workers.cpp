@@ -99,7 +99,7 @@ void hear(const std::string& line, Result& result) {
     in.ignore();
     std::getline(in, failure.verdict.text);
     failure.verdict.kind = static_cast<Kind>(kind);
-    (failure.verdict.kind == Kind::elsewhere ? result.elsewhere : result.failures).push_back(failure);
+    result.failures.push_back(failure);
   }
 }
 
@@ -190,7 +190,7 @@ class Crew {
       const Verdict verdict = judge(plan_.model(model), {}, tally);
       ++place.done;
       if (verdict.kind == Kind::none) continue;
-      if (verdict.kind != Kind::elsewhere) ++failures;
+      ++failures;
       say(to, "failure\t" + std::to_string(model) + " " + std::to_string(static_cast<int>(verdict.kind)) + " " +
                   one_line(verdict.text) + "\n");
     }

@@ -26,7 +26,6 @@ struct Failure {
 struct Result {
   Tally tally;
   std::vector<Failure> failures;
-  std::vector<Failure> elsewhere;  // of that kind alone
   double seconds = 0;
 };
 

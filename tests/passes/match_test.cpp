@@ -322,5 +322,18 @@ TEST(Linears, LongestFirst) {
   }
 }
 
+// Where nobody has told the readers of what is written in place, as the pass does before it matches.
+TEST(Matches, NothingThatWasOverwritten) {
+  const auto graph = parse(std::string(head) + R"(
+  %y : Tensor = aten::linear(%x, %w, %b)
+  %g : Tensor = aten::sigmoid_(%y)
+  %p : Tensor = aten::mul(%g, %s)
+  %r : Tensor = aten::add(%p, %y, %one)
+  return (%r))");
+  const auto found = match(*find_chain(sigmoid_mul_add), linears_at(find(graph, "aten::linear")).at(0));
+  ASSERT_TRUE(std::holds_alternative<Miss>(found));
+  EXPECT_EQ(std::get<Miss>(found).reason, "`sigmoid_` overwrites what `add` reads");
+}
+
 }  // namespace
 }  // namespace tailor::test

@@ -200,7 +200,7 @@ TEST(Ir, DeadReadersStayReaders) {
   EXPECT_EQ(text(graph), before);
 }
 
-// The executor reads one value through many profile nodes, and only one of these readers is given what was written.
+// The executor reads one value through many profile nodes: what was written is followed through all of them.
 TEST(Ir, OverwrittenBehindAProfile) {
   const auto graph = parse(std::string(head) + R"(
   %y : Tensor = aten::linear(%x, %w, %b)
@@ -212,7 +212,7 @@ TEST(Ir, OverwrittenBehindAProfile) {
   return (%r))");
   const auto sites = fuse_graph(graph);
   ASSERT_EQ(sites.size(), 1u);
-  EXPECT_EQ(sites[0].reason, "`sigmoid_` overwrites what `add` reads");
+  EXPECT_EQ(sites[0].reason, "`add` reads the result of `sigmoid_`, the rule wants the result of `linear`");
 }
 
 TEST(Options, Rules) {

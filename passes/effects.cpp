@@ -139,14 +139,6 @@ bool moves_a_tensor(const Node* node) {
   return is_aten(node, "set") || is_aten(node, "set_data") || is_aten(node, "resize") || is_aten(node, "resize_as");
 }
 
-bool changes_what_a_view_shows(const Node* node) {
-  if (moves_a_tensor(node) || is_aten(node, "requires_grad")) return true;
-  const auto* op = node->maybeOperator();
-  if (!op) return false;
-  const auto tags = op->getTags();
-  return std::find(tags.begin(), tags.end(), at::Tag::inplace_view) != tags.end();
-}
-
 bool is_opaque(const Node* node) {
   if (quiet_kinds().contains(node->kind()) || harmless_kinds().contains(node->kind())) return false;
   if (forks_mere_reading(node)) return false;

@@ -23,10 +23,6 @@ bool is_block_of_no_mode(const Node* node);
 // afterwards.
 bool moves_a_tensor(const Node* node);
 
-// Whether the node gives a tensor another shape, other memory or another history: a view from before it is then no view of
-// what the tensor has become.
-bool changes_what_a_view_shows(const Node* node);
-
 // Whether we cannot see what the node does: a call that was not inlined, Python, a fork, an op that does not say what it
 // writes. Of ATen's that is backward, which adds to gradients in place, and else only what asks for modes.
 bool is_opaque(const Node* node);

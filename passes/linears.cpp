@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "../ops/spelling.h"
+#include "effects.h"
 
 namespace tailor {
 namespace {
@@ -35,6 +36,14 @@ bool is_matrix(const Node* constant) {
   return tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_nested() && tensor.dim() == 2;
 }
 
+// Whether it is all the same if the transpose runs where it stands or with the product, which alone reads it.
+bool stands_right_before(const Node* transpose, const Node* product) {
+  if (transpose->owningBlock() != product->owningBlock() || readers(transpose->output()).size() != 1) return false;
+  for (const Node* node = product->prev(); node != transpose; node = node->prev())
+    if (is_noticeable(node)) return false;
+  return true;
+}
+
 // Takes the right side of a matrix product, where that makes it a linear.
 bool take_right(Value* right, Linear& linear, Right allowed = Right::transpose_or_matrix) {
   Node* node = seen(right)->node();
@@ -42,8 +51,9 @@ bool take_right(Value* right, Linear& linear, Right allowed = Right::transpose_o
     linear.turned = allowed == Right::transpose_or_constant || is_matrix(node);
     if (linear.turned) linear.weight = seen(right);
   } else if (!transpose_of(node).empty()) {
-    linear.transpose = node;
-    linear.weight = seen(node->input(0));
+    linear.turned = !stands_right_before(node, linear.nodes.front());
+    linear.transpose = linear.turned ? nullptr : node;
+    linear.weight = linear.turned ? seen(right) : seen(node->input(0));
   }
   return linear.weight != nullptr;
 }
@@ -99,7 +109,7 @@ std::vector<Linear> linears_at(Node* node, Right allowed) {
 }
 
 bool is_scaled_linear(Node* node) {
-  Linear linear;
+  Linear linear{{node}};
   return is_aten(node, "addmm") && node->inputs().size() == 5 && take_right(node->input(2), linear) &&
          !(is_constant_one(node->input(3)) && is_constant_one(node->input(4)));
 }

@@ -44,16 +44,17 @@ Report fuse_methods(Module& module, const Options& options, std::vector<Specimen
     }
     if (members.entries.contains(member.function)) append(report.sites, std::move(sites));
   }
-  for (const Member& member : members.all) forget_plans(*member.function);
+  forget_plans(members.functions());
   return report;
 }
 
 void unfuse_all(const std::vector<GraphFunction*>& functions) {
-  for (GraphFunction* function : with_called(functions)) {
+  const auto all = with_called(functions);
+  for (GraphFunction* function : all) {
     std::vector<Site> counted_elsewhere;
     if (unfuse_graph(function->graph(), counted_elsewhere, "")) drop_unread(function->graph()->block());
-    forget_plans(*function);
   }
+  forget_plans(all);
 }
 
 }  // namespace
@@ -80,7 +81,7 @@ Report fuse(Function& function) {
   PassOptions pass;
   pass.method = function.name();
   Report report{fuse_function(function, pass)};
-  if (auto* graph_function = torch::jit::tryToGraphFunction(function)) forget_plans(*graph_function);
+  if (auto* graph_function = torch::jit::tryToGraphFunction(function)) forget_plans({graph_function});
   return report;
 }
 

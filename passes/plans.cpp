@@ -58,10 +58,7 @@ void keep(const GraphExecutor& executor) {
   if (kept->size() > most) kept->pop_front();
 }
 
-}  // namespace
-
-void forget_plans(GraphFunction& function) {
-  function.clear_optimized_graphs();
+void renew_plans(GraphFunction& function) {
   Executors& executors = executors_of(function);
   for (std::size_t state = 0; state < executors.size(); ++state) {
     if (!executors[state]) continue;
@@ -69,6 +66,13 @@ void forget_plans(GraphFunction& function) {
     const AutocastState as_it_was_made((state & 1) != 0, (state & 2) != 0);
     executors[state] = GraphExecutor(function.optimized_graph(), function.name());
   }
+}
+
+}  // namespace
+
+void forget_plans(const std::vector<GraphFunction*>& functions) {
+  for (GraphFunction* function : functions) function->clear_optimized_graphs();
+  for (GraphFunction* function : functions) renew_plans(*function);
 }
 
 void set_graph(GraphFunction& function, std::shared_ptr<Graph> graph) {

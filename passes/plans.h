@@ -2,11 +2,13 @@
 #pragma once
 #include <torch/csrc/jit/api/function_impl.h>
 
+#include <vector>
+
 namespace tailor {
 
-// Lets the function run its present graph from the next call on. A function that has run holds plans made from the graph
-// of before; one that has not costs nothing here.
-void forget_plans(torch::jit::GraphFunction& function);
+// Lets the functions run their present graphs from the next call on. A function that has run holds plans made from the graph
+// of before; one that has not costs nothing here. All at once, since a plan is made of what the others' graphs are by then.
+void forget_plans(const std::vector<torch::jit::GraphFunction*>& functions);
 
 // Gives the function another graph. Nothing is copied, and the old graph dies as a whole: to take it apart node by node,
 // as would be needed to refill it, costs time that grows with the square of its size.

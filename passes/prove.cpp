@@ -111,7 +111,6 @@ void Surroundings::read(Block* block) {
     row.noticeable.push_back(row.noticeable.back() + is_noticeable(node));
     const auto note = [&](Node* inner) {
       if (changes_a_mode(inner) || moves_a_tensor(inner) || is_opaque(inner)) row.barriers.push_back({index, inner});
-      if (changes_what_a_view_shows(inner)) row.turners.push_back({index, inner});
       if (writes(inner)) row.writers.push_back({index, inner});
       if (inner->kind() == c10::prim::SetAttr) assigned_attributes_.insert(inner->s(c10::attr::name));
     };
@@ -120,7 +119,6 @@ void Surroundings::read(Block* block) {
       read(inner);
       const Row& below = rows_.at(inner);
       for (const Foreign& f : below.barriers) row.barriers.push_back({index, f.node});
-      for (const Foreign& f : below.turners) row.turners.push_back({index, f.node});
       for (const Foreign& f : below.writers) row.writers.push_back({index, f.node});
     }
   }
@@ -136,7 +134,6 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
   const Row& row = rows_.at(match.last()->owningBlock());
   if (places_.at(match.last()).under_autocast)
     return "it stands inside `with autocast`, which TorchScript carries out by casting the inputs of ops that it knows";
-  if (std::string reason = prove_transpose(match); !reason.empty()) return reason;
   Proof proof;
   bool norm_is_done = false;
   for (std::size_t i = 0; i + 1 < match.parts.size(); ++i) {
@@ -177,31 +174,6 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
   keep_silu(match, proof.gaps);
   keep_spelling_of_unread(match, proof.gaps);
   return proof;
-}
-
-// The op reads the weight where the author's product reads a transpose of it, made before: in between it must stay what it
-// was, and so must the mode in which its history is written. Of a transpose outside of the block the whole branch or loop is
-// between.
-std::string Surroundings::prove_transpose(const Match& match) const {
-  const Node* transpose = match.linear.transpose;
-  if (!transpose) return "";
-  const Node* product = match.linear.nodes.front();
-  const Node* until = product;
-  while (until && until->owningBlock() != transpose->owningBlock()) until = until->owningBlock()->owningNode();
-  if (!until) return "its weight is transposed elsewhere";
-  const Row& row = rows_.at(transpose->owningBlock());
-  const std::size_t begin = places_.at(transpose).index + 1;
-  const std::size_t end = places_.at(until).index + (until == product ? 0 : 1);
-  for (const auto* all : {&row.barriers, &row.turners}) {
-    const auto first =
-        std::lower_bound(all->begin(), all->end(), begin, [](const Foreign& f, std::size_t b) { return f.index < b; });
-    if (first == all->end() || first->index >= end) continue;
-    return describe(first->node) + " stands between the weight's transpose and the product and " +
-           (changes_a_mode(first->node)              ? "changes the mode"
-            : changes_what_a_view_shows(first->node) ? "may give the weight another shape, memory or history"
-                                                     : "may do anything");
-  }
-  return "";
 }
 
 // Whether a foreign node after `part` can harm what the parts so far have read. Collects the tensors that it writes and

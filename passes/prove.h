@@ -48,11 +48,9 @@ class Surroundings {
     std::vector<Node*> nodes;
     std::vector<Foreign> writers;
     std::vector<Foreign> barriers;  // nodes that nothing may be moved across
-    std::vector<Foreign> turners;   // nodes that give a tensor another shape, memory or history
   };
 
   void read(Block* block);
-  std::string prove_transpose(const Match& match) const;
   std::string prove_writer(const Match& match, const Part& part, Node* writer, Gap& gap);
   torch::jit::AliasDb& aliases();
 

@@ -329,9 +329,6 @@ Model generate(std::uint64_t seed) {
     for (Chain& chain : model.chains)
       for (const std::string& what : chain.disturbed)
         if (what.find("written to") != std::string::npos) chain.fate = std::max(chain.fate, Fate::either);
-  if (model.changes_weights)  // which may come between what is another chain's
-    for (Chain& chain : model.chains)
-      if (chain.transposed_before) chain.fate = std::max(chain.fate, Fate::either);
   draw_calls(random, model, methods);
   model.doors = draw_doors(seed);
   return model;

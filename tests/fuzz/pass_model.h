@@ -64,7 +64,6 @@ struct Chain {
   std::string rule;
   Fate fate = Fate::fuses;
   std::vector<std::string> disturbed;  // by what
-  bool transposed_before = false;      // its weight, some statements before the product
 };
 
 struct Sizes {
@@ -112,11 +111,10 @@ struct Model {
   std::vector<Call> calls;
   bool silent_writes = false;  // some are seen by no version counter, or not by that of all who share the memory
   bool assigns_operands = false;
-  bool writes_lists = false;     // to their tensors
-  bool changes_weights = false;  // their shape, memory or history
-  int numbers = 0;               // the highest in use
-  std::vector<Door> doors;       // it goes through, after that of the pass itself
-  std::string plant;             // what is spoiled on the fused side of a door, see pass_plant.h; empty: nothing
+  bool writes_lists = false;  // to their tensors
+  int numbers = 0;            // the highest in use
+  std::vector<Door> doors;    // it goes through, after that of the pass itself
+  std::string plant;          // what is spoiled on the fused side of a door, see pass_plant.h; empty: nothing
   Door plant_door = Door::pass;
 
   // What to spoil on the fused side of this door.

@@ -56,18 +56,6 @@ const Disturbance disturbances[] = {
      "`mul_` in net.py:4 writes to `b`, which the chain has read"},
     {"ChangesGradMode", "y = self.linear(x); torch.set_grad_enabled(False)",
      "`set_grad_enabled` in net.py:3 stands inside the chain and changes the mode in which it runs"},
-    {"TransposedInAnotherMode",
-     "torch.set_grad_enabled(False); wt = self.w.t(); torch.set_grad_enabled(True); y = x @ wt",
-     "`set_grad_enabled` in net.py:4 stands between the weight's transpose and the product and changes the mode"},
-    {"TransposedAgainSince", "v = self.w.clone(); wt = v.t(); v.t_(); y = x @ wt",
-     "`t_` in net.py:4 stands between the weight's transpose and the product and may give the weight another shape, "
-     "memory or history"},
-    {"OtherMemorySinceTransposed", "v = self.w.clone(); wt = v.t(); v.set_(self.w2); y = x @ wt",
-     "`set_` in net.py:4 stands between the weight's transpose and the product and may give the weight another shape, "
-     "memory or history"},
-    {"DetachedSinceTransposed", "v = self.w * 1.0; wt = v.t(); v.detach_(); y = torch.addmm(self.b, x, wt)",
-     "`detach_` in net.py:4 stands between the weight's transpose and the product and may give the weight another "
-     "shape, memory or history"},
     {"RunsABackward", "s = self.other.clone().requires_grad_(True); y = self.linear(x); s.sum().backward()",
      "`backward` in net.py:4 stands inside the chain and may do anything"},
     {"RunsHooks",

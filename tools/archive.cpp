@@ -215,7 +215,7 @@ class DataCheck {
 
 Archive check(const Bytes& bytes, const Advance& advance) {
   Directory directory = read_directory(bytes);
-  if (directory.entries.empty()) throw Damage("it has no records");
+  if (directory.entries.empty()) throw Damage("it is empty, without a record");
   std::sort(directory.entries.begin(), directory.entries.end(),
             [](const Entry& a, const Entry& b) { return a.header < b.header; });
 

@@ -51,9 +51,9 @@ bool take_right(Value* right, Linear& linear, Right allowed = Right::transpose_o
     linear.turned = allowed == Right::transpose_or_constant || is_matrix(node);
     if (linear.turned) linear.weight = seen(right);
   } else if (!transpose_of(node).empty()) {
-    linear.turned = !stands_right_before(node, linear.nodes.front());
-    linear.transpose = linear.turned ? nullptr : node;
-    linear.weight = linear.turned ? seen(right) : seen(node->input(0));
+    linear.transpose = node;
+    linear.weight = seen(node->input(0));
+    linear.is_apart = !stands_right_before(node, linear.nodes.front());
   }
   return linear.weight != nullptr;
 }

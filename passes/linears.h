@@ -9,15 +9,15 @@
 namespace tailor {
 
 // A linear in one of its spellings: aten::linear, addmm(b, x, w.t()), x @ w.t() and x @ w.t() + b. Where freezing has made a
-// constant of w.t(), that is the matrix there is, and the weight is its transpose. So it is where w.t() stands apart from the product:
-// it raises where it stands, and shows what the weight was there, whatever has become of that since.
+// constant of w.t(), that is the matrix there is, and the weight is its transpose.
 struct Linear {
   std::vector<Node*> nodes;  // the last one gives y
   Value* input = nullptr;
   Value* weight = nullptr;
   Value* bias = nullptr;      // null where there is none
-  bool turned = false;        // `weight` is a matrix of which the op takes the transpose
-  Node* transpose = nullptr;  // of the weight, where one stands right before the product
+  bool turned = false;        // `weight` is a constant matrix of which the op takes the transpose
+  Node* transpose = nullptr;  // of the weight, where the spelling has one
+  bool is_apart = false;      // it does not stand right before the product, which alone reads it
 
   Value* y() const { return nodes.back()->output(); }
 };
@@ -26,7 +26,7 @@ struct Linear {
 // known to be one. In a spelling that the pass has put away any constant stands for what was a transpose there.
 enum class Right { transpose_or_matrix, transpose_or_constant };
 
-// By which the pass transposes a matrix, and once more for the author's own spelling: the one transpose without
+// By which the pass transposes a constant matrix, and once more for the author's own spelling: the one transpose without
 // arguments that has no twin which writes.
 inline constexpr const char* turn = "numpy_T";
 

@@ -134,6 +134,10 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
   const Row& row = rows_.at(match.last()->owningBlock());
   if (places_.at(match.last()).under_autocast)
     return "it stands inside `with autocast`, which TorchScript carries out by casting the inputs of ops that it knows";
+  // It raises where it stands, and shows what the weight was there, in the mode of there; the op would read the weight as it is later.
+  if (match.linear.is_apart)
+    return describe(match.linear.transpose) +
+           ", the weight's transpose, stands apart from the product or is read elsewhere too";
   Proof proof;
   bool norm_is_done = false;
   for (std::size_t i = 0; i + 1 < match.parts.size(); ++i) {

@@ -319,16 +319,12 @@ Specimen take_specimen(const Match& match) {
   std::vector<std::vector<Value*>> arguments = match.arguments;
 
   if (match.linear.turned) {  // both have the op's weight as their input
-    Value* matrix = seen(arguments[0][1]);
+    Value*& matrix = arguments[0][1];
     const auto constant = torch::jit::toIValue(matrix);
-    Node* made = matrix->node();
     Value* weight = before.addInput()->setType(c10::TensorType::get());
     in_before[matrix] = insert_turn(before, weight, match.linear.nodes[0]);
-    arguments[0][1] = after.addInput()->setType(c10::TensorType::get());
-    in_after[matrix] =
-        insert_turn(after, arguments[0][1], match.linear.nodes[0]);  // where it is another operand as well
-    specimen.inputs.push_back({"weight", transpose_of(made).empty() ? "" : attribute_path(seen(made->input(0))),
-                               constant ? std::optional<c10::IValue>(constant->toTensor().t()) : std::nullopt});
+    matrix = after.addInput()->setType(c10::TensorType::get());
+    specimen.inputs.push_back({"weight", "", c10::IValue(constant->toTensor().t())});
   }
   for (std::size_t step = 0; step < arguments.size(); ++step) {
     for (Value*& argument : arguments[step]) {

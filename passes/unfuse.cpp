@@ -105,15 +105,18 @@ void undo_checks(const std::vector<Part>& parts, const std::vector<Node*>& check
   }
 }
 
-// A matrix that the pass turned to make a weight of it, and turned back for the author's spelling, is itself again.
+// A constant that the pass turned to make a weight of it, and turned back for the author's spelling, is itself again.
 void turn_back(Block* top) {
   std::vector<Node*> turns;
   for_each_block(top, [&](Block* block) {
     for (Node* node : block->nodes())
       if (is_aten(node, turn)) turns.push_back(node);
   });
+  const auto is_turned_constant = [](Node* node) {
+    return is_aten(node, turn) && node->input()->node()->kind() == c10::prim::Constant;
+  };
   for (Node* node : turns)
-    if (Node* before = node->input()->node(); is_aten(before, turn))
+    if (Node* before = node->input()->node(); is_turned_constant(before))
       node->output()->replaceAllUsesWith(before->input());
   for (auto node = turns.rbegin(); node != turns.rend(); ++node)
     if (!(*node)->hasUses()) (*node)->destroy();

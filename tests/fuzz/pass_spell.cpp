@@ -155,12 +155,13 @@ std::string Speller::transposed(const std::string& w, bool alone) {
   const std::string name = s_.fresh("turned");
   const auto put = [&](const std::string& line) { out_.statements.push_back({line, false, Gap()}); };
   put(name + " = " + text);
+  either("a weight transposed before its product");  // with anything in between
   if (!alone) return name;
   const std::string change = r_.text({".t_()", ".detach_()", ".requires_grad_(False)", ".unsqueeze_(0)", ".mul_(0.9)"});
   put(w + change);
   if (change == ".t_()") put(w + change);
   if (change == ".unsqueeze_(0)") put(w + ".squeeze_(0)");
-  disturb(chain(), Fate::fuses, "a weight changed behind its transpose");
+  stays("a weight changed behind its transpose");
   return name;
 }
 

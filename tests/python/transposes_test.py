@@ -1,4 +1,5 @@
-"""A weight's transpose that stands apart from its product: it raises where it stands, and shows what the weight was there."""
+"""A weight's transpose that stands apart from its product: it raises where it stands, and shows what the weight was there, which the op
+cannot know, so that the chain is left alone."""
 import json
 import pathlib
 import subprocess
@@ -20,7 +21,7 @@ APART = [
     "wt = self.w.transpose(-2, 1); t = x.relu(); y = self.b + x @ wt; return self.bn(y * self.scale) + t.sum()",
     "wt = self.w.mT; t = x.relu(); y = torch.matmul(x, wt); return self.gn(F.silu(y + self.scale)) + t.sum()",
     f"with torch.no_grad():\n    wt = self.w.t()\ny = x @ wt\n{CHAIN}",
-    f"wt = self.w.t()\nwith torch.no_grad():\n    t = x @ wt\ny = x @ wt + t\n{CHAIN}",
+    f"wt = self.w.t()\nwith torch.no_grad():\n    t = x.relu() @ wt\ny = x @ wt + t\n{CHAIN}",
     f"v = self.w.clone(); wt = v.t(); v.t_(); y = x @ wt; {CHAIN}",
     f"v = self.w.clone(); wt = v.t(); v.unsqueeze_(0); y = x @ wt; {CHAIN}",
     f"v = self.w.detach().clone(); wt = v.t(); v.set_(self.gemm.weight.detach()); y = x @ wt; {CHAIN}",
@@ -53,7 +54,7 @@ class TransposesTest(Following):
         for body in APART:
             for through in (lambda m: m, reloaded):
                 model = through(scripted(body))
-                self.assertTrue(is_fused(model), body)
+                self.assertEqual(str(model.inlined_graph).count("aten::numpy_T"), body.count(".T"), body)
                 self.follow(model, build(body), body, calls=2, modes=(True, False))
 
     def test_apart_unfuses_bit_for_bit(self):
@@ -79,6 +80,8 @@ class TransposesTest(Following):
             fused = str(model.graph)
             torch.ops.tailor.fuse_(model)
             self.assertEqual(str(model.graph), fused, body)
+            reasons = [site["reason"] for site in json.loads(torch.ops.tailor.inspect(model))["sites"]]
+            self.assertTrue(any("the weight's transpose, stands apart" in reason for reason in reasons), (body, reasons))
 
     def test_frozen(self):
         for body in APART:
@@ -96,7 +99,6 @@ class TransposesTest(Following):
             for go in (False, True):
                 for through in (lambda m: m, reloaded):
                     fused, plain = through(scripted(body)), through(scripted(body, on=False))
-                    self.assertTrue(is_fused(fused), body)
                     unfused = reloaded(fused)
                     torch.ops.tailor.unfuse_(unfused)
                     x, w = random_inputs(1), torch.linspace(-1, 1, torch.Size(shape).numel()).reshape(shape)
@@ -110,15 +112,19 @@ class TransposesTest(Following):
                             self.assert_near([mine.value.detach()], [theirs.value.detach()], what)
                         self.assert_state(model, twin, what)
 
-    def test_the_command_verifies_them(self):
+    def test_the_command_takes_them(self):
         with tempfile.TemporaryDirectory() as folder:
             source, target = pathlib.Path(folder, "model.pt"), pathlib.Path(folder, "fused.pt")
             for body in APART:
                 scripted(body, on=False).save(str(source))
                 done = subprocess.run([COMMAND, "fuse", source, "-o", target, "--report", pathlib.Path(folder, "report.json")], capture_output=True, text=True, check=False)
                 self.assertEqual((done.returncode, done.stderr), (0, ""), body)
-                sites = json.loads(pathlib.Path(folder, "report.json").read_text())["sites"]
-                self.assertTrue(any(site["fused"] for site in sites), (body, sites))
+
+
+    def test_two_products_of_one_in_two_modes(self):
+        """torch makes one of two equal nodes, also across no_grad: none may be put between a transpose and its products."""
+        body = "wt = self.w.t()\nwith torch.no_grad():\n    y = x @ wt\n    a = torch.sigmoid(y) * self.factor + y\nz = x.relu() @ wt\nreturn a + (torch.sigmoid(z) * 0.3 + z)"
+        self.follow(scripted(body), build(body), body)
 
 
 class PlansTest(Following):

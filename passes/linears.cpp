@@ -38,7 +38,9 @@ bool is_matrix(const Node* constant) {
 
 // Whether it is all the same if the transpose runs where it stands or with the product, which alone reads it.
 bool stands_right_before(const Node* transpose, const Node* product) {
-  if (transpose->owningBlock() != product->owningBlock() || readers(transpose->output()).size() != 1) return false;
+  const Value* matrix = transpose->output();
+  const bool has_one_reader = matrix->uses().size() == 1 && readers(matrix).size() == 1;  // thousands may share it
+  if (transpose->owningBlock() != product->owningBlock() || !has_one_reader) return false;
   for (const Node* node = product->prev(); node != transpose; node = node->prev())
     if (is_noticeable(node)) return false;
   return true;

@@ -66,9 +66,9 @@ void take_tuples_apart(Block* top) {
   });
 }
 
-bool is_constant(const Value* value, bool wanted) {
+bool is_constant_true(const Value* value) {
   const auto constant = torch::jit::toIValue(value);
-  return constant && constant->isBool() && constant->toBool() == wanted;
+  return constant && constant->isBool() && constant->toBool();
 }
 
 // What torch.nn's `if self.training: bn_training = True` leaves: the condition itself. torch's executor would see that too, and
@@ -78,10 +78,10 @@ void take_idle_choices_away(Block* top) {
     for (auto node = block->nodes().begin(); node != block->nodes().end(); ++node) {
       if (node->kind() != c10::prim::If || node->outputs().size() != 1) continue;
       const auto blocks = node->blocks();
-      const bool is_idle = is_constant(blocks[0]->outputs()[0], true) && is_constant(blocks[1]->outputs()[0], false) &&
-                           blocks[0]->nodes().begin() == blocks[0]->nodes().end() &&
-                           blocks[1]->nodes().begin() == blocks[1]->nodes().end();
-      if (!is_idle) continue;
+      const auto is_bare = [](Block* side) { return side->nodes().begin() == side->nodes().end(); };
+      if (!is_bare(blocks[0]) || !is_bare(blocks[1]) || !is_constant_true(blocks[0]->outputs()[0]) ||
+          !is_constant_false(blocks[1]->outputs()[0]))
+        continue;
       node->output()->replaceAllUsesWith(node->input());
       node.destroyCurrent();
     }

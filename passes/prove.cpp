@@ -134,7 +134,8 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
   const Row& row = rows_.at(match.last()->owningBlock());
   if (places_.at(match.last()).under_autocast)
     return "it stands inside `with autocast`, which TorchScript carries out by casting the inputs of ops that it knows";
-  // It raises where it stands, and shows what the weight was there, in the mode of there; the op would read the weight as it is later.
+  // It raises where it stands, and shows what the weight was there, in the mode of there; the op reads it as it is later. Nor may
+  // a node be put between the transpose and each product: torch makes one of two equal ones, also across no_grad.
   if (match.linear.is_apart)
     return describe(match.linear.transpose) +
            ", the weight's transpose, stands apart from the product or is read elsewhere too";

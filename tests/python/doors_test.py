@@ -280,6 +280,17 @@ class DoorTwoTest(Following):
                 torch.ops.tailor.unfuse_(model)
                 self.assert_no_calls(lambda: model(random_inputs(7)), f"{row.body}: the next call after unfuse_")
 
+    def test_unfused_parents_of_a_fused_child(self):
+        """Whatever the order in which they are unfused, that of addresses: a plan holds what the callees were when it was made."""
+        for turn in range(12):
+            with auto(False), torch.set_grad_enabled(turn % 2 == 0):
+                model = torch.jit.script(torch.nn.Sequential(torch.nn.Sequential(build(SIX[0].body))))
+                torch.ops.tailor.fuse_(model.get_submodule("0.0"))
+                self.assert_calls(BN, lambda: model(random_inputs(turn)), "the child")
+                torch.ops.tailor.unfuse_(model)
+                self.assertNotIn("tailor::", str(model.inlined_graph))
+                self.assert_no_calls(lambda: model(random_inputs(turn)), "unfused")
+
     def test_a_parent_that_has_already_run(self):
         class Parent(torch.nn.Module):
             def __init__(self, child):

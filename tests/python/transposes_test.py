@@ -1,17 +1,13 @@
 """A weight's transpose that stands apart from its product: it raises where it stands, and shows what the weight was there, which the op
 cannot know, so that the chain is left alone."""
 import json
-import pathlib
-import subprocess
-import tempfile
 
 import torch
 
 from checks import Outcome, auto, main
-from command import COMMAND
 from doors_test import reloaded
 from models import build
-from scripted import Following, is_fused, random_inputs, scripted, text_of
+from scripted import Following, random_inputs, scripted
 
 CHAIN = "return torch.sigmoid(y) * self.factor + y"
 APART = [
@@ -49,39 +45,14 @@ REFUSED = [
 
 
 class TransposesTest(Following):
-    def test_apart(self):
-        """Fused, unfused, and from files of both."""
+    def test_are_left_alone(self):
+        """With the reason."""
         for body in APART:
             for through in (lambda m: m, reloaded):
                 model = through(scripted(body))
-                self.assertEqual(str(model.inlined_graph).count("aten::numpy_T"), body.count(".T"), body)
                 self.follow(model, build(body), body, calls=2, modes=(True, False))
-
-    def test_apart_unfuses_bit_for_bit(self):
-        for body in APART:
-            for through in (lambda m: m, reloaded):
-                model, plain = through(scripted(body)), through(scripted(body, on=False))
-                torch.ops.tailor.unfuse_(model)
-                self.assertNotIn("tailor::", text_of(model), body)
-                self.assertEqual(text_of(model).count("aten::numpy_T"), text_of(plain).count("aten::numpy_T"), body)
-                for gradients in (True, False):
-                    x = random_inputs(3)
-                    with auto(False), torch.jit.optimized_execution(False):
-                        mine, theirs = (self.one_call(each, x, gradients) for each in (model, plain))
-                    for a, b in zip([*mine[0], *mine[1].values()], [*theirs[0], *theirs[1].values()], strict=True):
-                        self.assertEqual(a is None, b is None, body)
-                        if a is not None:
-                            self.assert_bitwise(a.detach(), b.detach(), body)
-                    self.assert_state(model, plain, body)
-
-    def test_a_second_time(self):
-        for body in APART:
-            model = scripted(body)
-            fused = str(model.graph)
-            torch.ops.tailor.fuse_(model)
-            self.assertEqual(str(model.graph), fused, body)
-            reasons = [site["reason"] for site in json.loads(torch.ops.tailor.inspect(model))["sites"]]
-            self.assertTrue(any("the weight's transpose, stands apart" in reason for reason in reasons), (body, reasons))
+                reasons = [site["reason"] for site in json.loads(torch.ops.tailor.inspect(model))["sites"]]
+                self.assertTrue(any("the weight's transpose, stands apart" in reason for reason in reasons), (body, reasons))
 
     def test_frozen(self):
         for body in APART:
@@ -98,75 +69,20 @@ class TransposesTest(Following):
         for body, shape in REFUSED:
             for go in (False, True):
                 for through in (lambda m: m, reloaded):
-                    fused, plain = through(scripted(body)), through(scripted(body, on=False))
-                    unfused = reloaded(fused)
-                    torch.ops.tailor.unfuse_(unfused)
+                    model, plain = through(scripted(body)), through(scripted(body, on=False))
                     x, w = random_inputs(1), torch.linspace(-1, 1, torch.Size(shape).numel()).reshape(shape)
-                    for name, model in (("fused", fused), ("unfused", unfused)):
-                        what = f"{name}, {body}, weight {shape}, {go}"
-                        with auto(False), torch.jit.optimized_execution(False):
-                            twin = reloaded(plain)
-                            mine, theirs = Outcome(lambda: model(x, w, go)), Outcome(lambda: twin(x, w, go))
-                        self.assertEqual((mine.error, mine.text), (theirs.error, theirs.text), what)
-                        if theirs.error is None:
-                            self.assert_near([mine.value.detach()], [theirs.value.detach()], what)
-                        self.assert_state(model, twin, what)
-
-    def test_the_command_takes_them(self):
-        with tempfile.TemporaryDirectory() as folder:
-            source, target = pathlib.Path(folder, "model.pt"), pathlib.Path(folder, "fused.pt")
-            for body in APART:
-                scripted(body, on=False).save(str(source))
-                done = subprocess.run([COMMAND, "fuse", source, "-o", target, "--report", pathlib.Path(folder, "report.json")], capture_output=True, text=True, check=False)
-                self.assertEqual((done.returncode, done.stderr), (0, ""), body)
-
+                    what = f"{body}, weight {shape}, {go}"
+                    with auto(False), torch.jit.optimized_execution(False):
+                        mine, theirs = Outcome(lambda: model(x, w, go)), Outcome(lambda: plain(x, w, go))
+                    self.assertEqual((mine.error, mine.text), (theirs.error, theirs.text), what)
+                    if theirs.error is None:
+                        self.assert_near([mine.value.detach()], [theirs.value.detach()], what)
+                    self.assert_state(model, plain, what)
 
     def test_two_products_of_one_in_two_modes(self):
         """torch makes one of two equal nodes, also across no_grad: none may be put between a transpose and its products."""
         body = "wt = self.w.t()\nwith torch.no_grad():\n    y = x @ wt\n    a = torch.sigmoid(y) * self.factor + y\nz = x.relu() @ wt\nreturn a + (torch.sigmoid(z) * 0.3 + z)"
         self.follow(scripted(body), build(body), body)
-
-
-class PlansTest(Following):
-    def test_what_has_run_forgets_a_fused_child(self):
-        """Whatever the order in which they are unfused: a plan holds what the callees were when it was made."""
-        for turn in range(12):  # the order is that of addresses
-            with auto(False), torch.set_grad_enabled(turn % 2 == 0):
-                model, x = torch.jit.script(self.family()), random_inputs(turn)
-                torch.ops.tailor.fuse_(model.middle.child)
-                self.assert_calls("linear_mul_batch_norm", lambda: model(x))
-                torch.ops.tailor.unfuse_(model)
-                self.assertNotIn("tailor::", str(model.inlined_graph))
-                self.assert_no_calls(lambda: model(x), "unfused")
-
-    @staticmethod
-    def family():
-        """Of new classes: TorchScript shares graphs by class."""
-        class Child(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.gemm, self.bn, self.scale = torch.nn.Linear(5, 12), torch.nn.BatchNorm1d(12), torch.nn.Parameter(torch.randn(12))
-
-            def forward(self, x):
-                return self.bn(self.gemm(x) * self.scale)
-
-        class Middle(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.child = Child()
-
-            def forward(self, x):
-                return self.child(x) + 1
-
-        class Parent(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.middle = Middle()
-
-            def forward(self, x):
-                return self.middle(x) * 2
-
-        return Parent()
 
 
 if __name__ == "__main__":

@@ -285,7 +285,7 @@ class DoorTwoTest(Following):
         for turn in range(12):
             with auto(False), torch.set_grad_enabled(turn % 2 == 0):
                 model = torch.jit.script(torch.nn.Sequential(torch.nn.Sequential(build(SIX[0].body))))
-                torch.ops.tailor.fuse_(model.get_submodule("0.0"))
+                torch.ops.tailor.fuse_(dict(model.named_modules())["0.0"])
                 self.assert_calls(BN, lambda: model(random_inputs(turn)), "the child")
                 torch.ops.tailor.unfuse_(model)
                 self.assertNotIn("tailor::", str(model.inlined_graph))

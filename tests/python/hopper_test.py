@@ -50,6 +50,7 @@ class OnHopper(Referee):
     def captured(self, op, arguments):
         """A graph of one call, which has run once before, and the call's result."""
         side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())  # which may still be making the arguments, or copying them
         with torch.no_grad(), torch.cuda.stream(side):
             op(arguments)
             side.synchronize()

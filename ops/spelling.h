@@ -23,8 +23,8 @@ struct Transpose {
   const char* name;
   std::int64_t first, second;
 };
-inline constexpr std::array<Transpose, 3> transposes{
-    {{"transpose", 0, 1}, {"transpose,0,-1", 0, -1}, {"transpose,-2,1", -2, 1}}};
+inline constexpr std::array<Transpose, 4> transposes{
+    {{"transpose", 0, 1}, {"transpose,0,-1", 0, -1}, {"transpose,-2,1", -2, 1}, {"transpose,-2,-1", -2, -1}}};
 
 class Spelling {
  public:

@@ -70,7 +70,7 @@ std::string transpose_of(const Node* node) {
   if (!is_aten(node, "transpose")) return "";
   for (const Transpose& each : transposes)
     if (has_dimensions(node, each.first, each.second)) return each.name;
-  return has_dimensions(node, -1, -2) ? "mT" : "";
+  return "";
 }
 
 bool is_plain_arithmetic(const Node* node, Kind kind) {

@@ -174,7 +174,7 @@ class Search {
           note(*chain, proven_nearness, *reason);
           continue;
         }
-        if (const Node* twin = twins_.of(whole)) {
+        if (const Node* twin = twins_.of(whole, std::get<Proof>(proof))) {
           note(*chain, proven_nearness,
                "it computes what the chain up to " + describe(twin) +
                    " computes, written in another way or in place, and torch would make one of the two");

@@ -1,15 +1,31 @@
 #include "twins.h"
 
 #include <c10/util/hash.h>
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/node_hashing.h>
 
 #include <algorithm>
 #include <unordered_set>
-#include <utility>
 
 #include "effects.h"
 
 namespace tailor {
+namespace {
+
+// What a chain reads, behind what the pass has put there to guard it; `checked` becomes what a check among that says.
+Value* behind_guards(Value* value, std::optional<std::string>* checked = nullptr) {
+  for (value = seen(value);; value = seen(value->node()->input(0))) {
+    const Node* node = value->node();
+    if (checked && is_tailor(node, "check")) {
+      const auto spelling = torch::jit::toIValue(node->inputs().back());
+      *checked = spelling && spelling->isString() ? spelling->toStringRef() : "";
+    } else if (!is_tailor(node, "unwritten")) {
+      return value;
+    }
+  }
+}
+
+}  // namespace
 
 // Equal for values that torch would make one of, or may; an object's attribute among them, wherever it is read.
 class Twins::Numbers {
@@ -18,7 +34,7 @@ class Twins::Numbers {
 
   std::size_t of(const Value* value) {
     if (!value || value->type()->isSubtypeOf(*c10::NoneType::get())) return 0;  // an argument that is left out
-    const auto [found, is_new] = numbers_.try_emplace(seen(const_cast<Value*>(value)), next_);
+    const auto [found, is_new] = numbers_.try_emplace(behind_guards(const_cast<Value*>(value)), next_);
     if (is_new) ++next_;
     return found->second;
   }
@@ -71,7 +87,7 @@ const Twins::Noted* Twins::find_or_keep(const Chain& chain, Noted noted) {
   const auto key_of = [&](const Noted& each) {
     std::vector<std::size_t> key{each.turned ? std::size_t{1} : 0};
     for (const Value* argument : each.arguments) key.push_back(numbers_->of(argument));
-    return key;
+    return Key{std::move(key), each.checked};
   };
   for (Noted& each : std::exchange(of_chain.alike, {})) of_chain.by_numbers.try_emplace(key_of(each), std::move(each));
   const auto [found, is_new] = of_chain.by_numbers.try_emplace(key_of(noted), noted);
@@ -86,16 +102,18 @@ bool Twins::has_equal_ops() {
       const Chain* chain = fused_chain(op);
       if (!chain) continue;
       std::vector<Value*> arguments = op->inputs().vec();
-      Node* const weight = seen(arguments[1])->node();
+      std::optional<std::string> checked;
+      arguments[0] = behind_guards(arguments[0], &checked);
+      Node* const weight = behind_guards(arguments[1])->node();
       const bool turned = is_aten(weight, turn);
       if (turned) arguments[1] = weight->input();
-      if (find_or_keep(*chain, {std::move(arguments), turned, "", op, true})) found = true;
+      if (find_or_keep(*chain, {std::move(arguments), turned, std::move(checked), "", op, true})) found = true;
     }
   });
   return found;
 }
 
-const Node* Twins::of(const Match& match) {
+const Node* Twins::of(const Match& match, const Proof& proof) {
   if (!knows_ops_) has_equal_ops();
   std::vector<Value*> arguments;
   for (std::size_t step = 0; step < match.arguments.size(); ++step) {
@@ -108,8 +126,10 @@ const Node* Twins::of(const Match& match) {
   }
   const bool in_place =
       std::any_of(match.parts.begin(), match.parts.end(), [](const Part& part) { return is_in_place(part.node); });
-  const Noted* twin =
-      find_or_keep(*match.chain, {std::move(arguments), match.linear.turned, match.spelling, match.last(), in_place});
+  const bool checked = std::any_of(proof.gaps.begin(), proof.gaps.end(), [](const Gap& gap) { return gap.check; });
+  const Noted* twin = find_or_keep(
+      *match.chain, {std::move(arguments), match.linear.turned, checked ? std::optional(match.spelling) : std::nullopt,
+                     match.spelling, match.last(), in_place});
   return twin ? twin->last : nullptr;
 }
 

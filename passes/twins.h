@@ -3,11 +3,13 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include "match.h"
+#include "prove.h"
 
 namespace tailor {
 
@@ -21,20 +23,22 @@ class Twins {
 
   // The last node of a chain before, or an op that stands in the graph, which would be one with this chain's op, though what was
   // written is not; or null.
-  const Node* of(const Match& match);
+  const Node* of(const Match& match, const Proof& proof);
 
  private:
   class Numbers;
   struct Noted {
-    std::vector<Value*> arguments;  // of its op
-    bool turned = false;            // the weight is to be
+    std::vector<Value*> arguments;       // of its op
+    bool turned = false;                 // the weight is to be
+    std::optional<std::string> checked;  // what its check says; a check that says something else makes another op of it
     std::string spelling;
     const Node* last = nullptr;
     bool is_apart = false;  // torch makes no one of two that are written so, or nobody knows how they were
   };
+  using Key = std::pair<std::vector<std::size_t>, std::optional<std::string>>;
   struct OfChain {
     std::vector<Noted> alike;  // as long as none can be another's twin, which spares the numbers
-    std::map<std::vector<std::size_t>, Noted> by_numbers;
+    std::map<Key, Noted> by_numbers;
   };
 
   const Noted* find_or_keep(const Chain& chain, Noted noted);

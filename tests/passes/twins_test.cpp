@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "ir.h"
 
 namespace tailor::test {
@@ -64,6 +66,34 @@ TEST(Twins, AreNotWhatReadsSomethingElse) {
 
 TEST(Twins, OfOneSpellingTorchMakesOneByItself) {
   EXPECT_EQ(fused(first + "z = self.linear(x); b = torch.sigmoid(z) * self.factor + z; return a, b"), 2u);
+}
+
+// A check says how its chain was written, so that torch sees two ops that read different things.
+TEST(Twins, AreNoneWhereAChecksWordsDiffer) {
+  const std::string checked = "y = self.linear(x)\nassert x.dim() == 2\na = torch.sigmoid(y) * self.factor + y\n";
+  const std::string again = "b = torch.sigmoid(z) * self.factor + z\nreturn a, b";
+  EXPECT_EQ(fused(checked + "z = x @ self.w.t() + self.b\n" + again), 2u);
+  EXPECT_EQ(fused(checked + "z = x @ self.w.t() + self.b\nassert x.dim() == 2\n" + again), 2u);
+  EXPECT_EQ(fused(checked + "z = self.linear(x)\nassert x.dim() == 2\n" + again), 2u) << "torch makes one by itself";
+}
+
+// A second time, with the first one's op in the graph.
+TEST(Twins, AreLeftAloneForEver) {
+  const std::string in_place =
+      "y = self.linear(x)\nassert x.dim() == 2\na = torch.sigmoid(y).mul_(self.factor).add_(y)\n"
+      "z = self.linear(x)\nassert x.dim() == 2\nb = torch.sigmoid(z).mul_(self.factor).add_(z)\nreturn a, b";
+  const std::string plain = first + by_matmul + "b = torch.sigmoid(z) * self.factor + z; return a, b";
+  for (const std::string& body : {in_place, plain}) {
+    const auto graph = graph_of(net(body));
+    const auto count = [&] {
+      const auto sites = fuse_graph(graph);
+      return std::count_if(sites.begin(), sites.end(), [](const Site& site) { return site.fused; });
+    };
+    EXPECT_EQ(count(), 1) << body;
+    const std::string text = graph->toString(false);
+    EXPECT_EQ(count(), 1) << body;
+    EXPECT_EQ(graph->toString(false), text) << body;
+  }
 }
 
 TEST(Twins, InTheReport) {

@@ -26,6 +26,9 @@ __device__ __forceinline__ void leave_own(float (&sums)[32], int lane) {
 }
 
 struct Doubt {
+  // Of a thread's results. They come to the front in turns: registers have no index at run time, and a program for each would be long.
+  static constexpr int at_a_time = 16;
+
   const Halves& halves;
   const std::int64_t rows, columns;  // of the result
   const int row, column;             // of the tile: the warp's first row, the first column
@@ -61,13 +64,16 @@ struct Doubt {
     for (int i = 0; i < 2; ++i) sure &= is_sure(least[i], of_rows[i], facts.worst);
     if (__all_sync(~0u, sure)) return false;
     bool any = false;
+#pragma unroll 1
+    for (int from = 0; from < results_of_thread; from += at_a_time, take_turns<at_a_time>(sums)) {
 #pragma unroll
-    for (int i = 0; i < results_of_thread; ++i) {
-      const RowFacts& of_column = facts.of[thread_column(i) - column];
-      const bool is_there = thread_row(i) < rows && thread_column(i) < columns;
-      if (!is_there || is_sure(fabsf(sums[i]), of_rows[row_of(i)], of_column)) continue;
-      sums[i] = NAN;
-      any = true;
+      for (int i = 0; i < at_a_time; ++i) {
+        const int column_here = thread_column(from + i);
+        const bool is_there = thread_row(i) < rows && column_here < columns;
+        if (!is_there || is_sure(fabsf(sums[i]), of_rows[row_of(i)], facts.of[column_here - column])) continue;
+        sums[i] = NAN;
+        any = true;
+      }
     }
     return __any_sync(~0u, any);
   }
@@ -109,33 +115,32 @@ struct Doubt {
   // Replaces what is marked. `results` are what the sums stand for by now.
   template <int results_of_thread>
   __device__ __forceinline__ void settle(float (&results)[results_of_thread]) const {
-    constexpr int words = results_of_thread / 32;
     constexpr int worth_all = 8;  // one at a time takes less for fewer
-    std::uint32_t doubted[words] = {};
-#pragma unroll
-    for (int i = 0; i < results_of_thread; ++i) doubted[i / 32] |= isnan(results[i]) ? 1u << i % 32 : 0;
 #pragma unroll 1
-    for (int index = 0; index < results_of_thread; ++index) {
-      const bool mine = (doubted[0] & 1) != 0;
+    for (int from = 0; from < results_of_thread; from += at_a_time, take_turns<at_a_time>(results)) {
+      std::uint32_t doubted = 0;
 #pragma unroll
-      for (int word = 0; word < words; ++word)  // registers have no index at run time
-        doubted[word] = moved_down(doubted[word], word + 1 < words ? doubted[word + 1] : 0);
-      std::uint32_t who = __ballot_sync(~0u, mine);
-      if (who == 0) continue;
-      float result = 0;
-      if (__popc(who) > worth_all) {
-        result = of_all(index);
-      } else {
-        for (; who != 0; who &= who - 1) {
-          const int from = __ffs(static_cast<int>(who)) - 1;
-          const float found =
-              one(__shfl_sync(~0u, thread_row(index), from), __shfl_sync(~0u, thread_column(index), from));
-          if (lane == from) result = found;
+      for (int i = 0; i < at_a_time; ++i) doubted |= isnan(results[i]) ? 1u << i : 0;
+#pragma unroll 1
+      for (int i = 0; i < at_a_time; ++i) {
+        const bool mine = (doubted >> i & 1) != 0;
+        std::uint32_t who = __ballot_sync(~0u, mine);
+        if (who == 0) continue;
+        float result = 0;
+        if (__popc(who) > worth_all) {
+          result = of_all(from + i);
+        } else {
+          for (; who != 0; who &= who - 1) {
+            const int lane_of_it = __ffs(static_cast<int>(who)) - 1;
+            const float found =
+                one(__shfl_sync(~0u, thread_row(i), lane_of_it), __shfl_sync(~0u, thread_column(from + i), lane_of_it));
+            if (lane == lane_of_it) result = found;
+          }
         }
-      }
 #pragma unroll
-      for (int i = 0; i < results_of_thread; ++i)
-        if (mine && i == index) results[i] = result;
+        for (int j = 0; j < at_a_time; ++j)
+          if (mine && j == i) results[j] = result;
+      }
     }
   }
 };

@@ -35,7 +35,7 @@ struct Waiting {
     }
   }
   __device__ __forceinline__ auto next() {
-    if constexpr (again) rotate();
+    if constexpr (again) take_turns<of_part>(pairs);
     typename Now::Value y;
 #pragma unroll
     for (int i = 0; i < of_part; ++i) {
@@ -50,15 +50,6 @@ struct Waiting {
       for (int i = 0; i + of_part < all; ++i) pairs[i] = pairs[i + of_part];
     }
     return y;
-  }
-  __device__ __forceinline__ void rotate() {
-#pragma unroll
-    for (int at = 0; at < of_part; ++at) {  // one after another: there are no registers for a copy of a part
-      const std::uint32_t gone = pairs[at];
-#pragma unroll
-      for (int i = at; i + of_part < all; i += of_part) pairs[i] = pairs[i + of_part];
-      pairs[all - of_part + at] = gone;
-    }
   }
 };
 

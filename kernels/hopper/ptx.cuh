@@ -169,12 +169,6 @@ __device__ __forceinline__ float4 read_only(const float4* from) {
                : "l"(from));
   return value;
 }
-// The lowest 32 of 64 bits, moved down by one.
-__device__ __forceinline__ std::uint32_t moved_down(std::uint32_t low, std::uint32_t high) {
-  std::uint32_t moved;
-  asm("shf.r.wrap.b32 %0, %1, %2, 1;" : "=r"(moved) : "r"(low), "r"(high));
-  return moved;
-}
 
 // --- matrices and registers ---
 

@@ -36,6 +36,19 @@ struct alignas(1024) Stage {
   unsigned char w[pieces][columns][row_bytes];
 };
 
+// The first `some` go behind all others, which move up: the next are in front.
+template <int some, class T, int all>
+__device__ __forceinline__ void take_turns(T (&values)[all]) {
+  static_assert(all % some == 0);
+#pragma unroll
+  for (int at = 0; at < some; ++at) {  // one after another: there are no registers for a copy of them
+    const T first = values[at];
+#pragma unroll
+    for (int i = at; i + some < all; i += some) values[i] = values[i + some];
+    values[all - some + at] = first;
+  }
+}
+
 // What belongs to the columns of a tile, in float: `vectors` numbers for each, those of two neighbours side by side.
 template <int vectors, int width>
 struct ColumnVectors {

@@ -57,6 +57,9 @@ endif()
 # Hopper with its own instructions.
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80 90a-real 100-real 120-real)
+  # The portable kernels are the same from 9.0 on: their PTX is made once, which is most of what nvcc does.
+  set(TAILOR_PORTABLE_CODE
+    "--generate-code=arch=compute_80,code=[compute_80,sm_80]" "--generate-code=arch=compute_90,code=[sm_90,sm_100,sm_120]")
 endif()
 enable_language(CUDA)
 set(TAILOR_WITH_CUDA ON)

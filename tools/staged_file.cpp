@@ -189,6 +189,8 @@ void require_writable(const std::string& path) {
     if (!S_ISREG(status.st_mode)) refuse(path, "it exists and is not a regular file; give another name");
   }
   const std::string folder = folder_of(target);
+  if (struct stat place{}; stat(folder.c_str(), &place) == 0 && !S_ISDIR(place.st_mode))
+    refuse(path, folder + " is no folder; give the name of a file in one");
   if (access(folder.c_str(), W_OK | X_OK) != 0)
     refuse(path, "its folder: " + system_error() + "; name one that is there and that you may write to");
   // What cannot be looked at may have permissions that the new file would have to have.

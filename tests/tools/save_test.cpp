@@ -152,6 +152,7 @@ TEST_F(Save, RefusesWhatIsNoFile) {
   fs::create_symlink("round", folder / "round");
   EXPECT_SAYS(refused(folder / "round"), "too many symbolic links");
   EXPECT_SAYS(refused(folder / "nowhere/model.pt"), "No such file");
+  EXPECT_SAYS(refused(folder / "pipe/fused.pt"), "pipe is no folder");
   EXPECT_EQ(folder.names(), (Names{"link", "model.pt", "pipe", "round"}));
 }
 

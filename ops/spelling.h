@@ -7,6 +7,7 @@
 //   linear reversed:2   the operands of step 2 in the other order
 //   mm:t reversed:0     torch.add(b, torch.mm(x, w.t()))
 //   mm:transpose,0,-1   torch.mm(x, w.transpose(0, -1))
+//   linear apart:1      says nothing of how it was written: other words than another chain's check has (passes/twins.h)
 //
 // The linear is "linear", "addmm", "matmul" or "mm", the last two with "_" where the bias is added in place. Empty means
 // the formula's own. A library that does not know a word takes it for the formula's own, too.
@@ -14,17 +15,26 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace tailor {
 
-// What transpose is called by its dimensions, in either order. Of a matrix all are one; of a weight that is none they are not.
+// What transpose is called by its dimensions, in either order but for one. Of a matrix all are one; of a weight that is none they are not.
 struct Transpose {
   const char* name;
   std::int64_t first, second;
 };
-inline constexpr std::array<Transpose, 4> transposes{
-    {{"transpose", 0, 1}, {"transpose,0,-1", 0, -1}, {"transpose,-2,1", -2, 1}, {"transpose,-2,-1", -2, -1}}};
+inline constexpr std::array<Transpose, 5> transposes{{{"transpose", 0, 1},
+                                                      {"transpose,0,-1", 0, -1},
+                                                      {"transpose,-2,1", -2, 1},
+                                                      {"transpose,1,-2", 1, -2},  // of a vector both are wrong
+                                                      {"transpose,-2,-1", -2, -1}}};
+
+// A spelling with one more word.
+inline std::string with_word(std::string_view spelling, std::string_view word) {
+  return std::string(spelling.empty() ? "linear" : spelling) + " " + std::string(word);
+}
 
 class Spelling {
  public:

@@ -56,6 +56,7 @@ void fuse_quietly(torch::jit::Function& function) noexcept {
     PassOptions options;
     options.method = function.name();
     options.reasons = logging;
+    options.fuses = automatic;
     auto sites = fuse_function(function, options);
     if (!logging) return;
     std::erase_if(sites, [&](const Site& site) { return is_somebodys_part(function, site); });
@@ -69,13 +70,12 @@ void fuse_quietly(torch::jit::Function& function) noexcept {
 // Plain functions, not closures: scripting a BatchNorm carries the hooks through Python and back, and a closure would
 // come back as a Python object that waits for the interpreter's lock at exit.
 void on_module(torch::jit::Module module) {
-  if (automatic)
-    for (torch::jit::Function* function : functions_of(module)) fuse_quietly(*function);
+  for (torch::jit::Function* function : functions_of(module)) fuse_quietly(*function);
   if (earlier_hooks().first) earlier_hooks().first(module);
 }
 
 void on_function(torch::jit::StrongFunctionPtr function) {
-  if (automatic) fuse_quietly(*function.function_);
+  fuse_quietly(*function.function_);
   if (earlier_hooks().second) earlier_hooks().second(function);
 }
 

@@ -128,6 +128,10 @@ bool changes_a_mode(const Node* node) {
          name.find("grad_enabled") != std::string_view::npos || name.find("autocast") != std::string_view::npos;
 }
 
+bool leaves_a_mode(const Node* node) {
+  return changes_a_mode(node) && node->kind() != c10::prim::Enter && node->kind() != c10::prim::Exit;
+}
+
 bool is_block_of_no_mode(const Node* node) {
   if (node->kind() != c10::prim::Enter && node->kind() != c10::prim::Exit) return false;
   const auto type = node->input(0)->type()->cast<c10::ClassType>();

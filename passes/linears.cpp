@@ -15,7 +15,7 @@ bool has_dimensions(const Node* node, std::int64_t first, std::int64_t second) {
     const auto value = torch::jit::toIValue(node->input(input));
     return value && value->isInt() && value->toInt() == wanted;
   };
-  return node->inputs().size() == 3 && ((is(1, first) && is(2, second)) || (is(1, second) && is(2, first)));
+  return node->inputs().size() == 3 && is(1, first) && is(2, second);
 }
 
 // Whether the node is permute(1, 0). The pass has made its list a constant.
@@ -70,6 +70,8 @@ std::string transpose_of(const Node* node) {
   if (!is_aten(node, "transpose")) return "";
   for (const Transpose& each : transposes)
     if (has_dimensions(node, each.first, each.second)) return each.name;
+  for (const Transpose& each : transposes)
+    if (has_dimensions(node, each.second, each.first)) return each.name;
   return "";
 }
 

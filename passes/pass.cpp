@@ -101,15 +101,11 @@ void normalise(std::shared_ptr<Graph> graph) {
 // have gradients and others none, torch must not make one of equal ops, which the pass can tell only from what was written.
 bool unfuse_what_was_called(const std::shared_ptr<Graph>& graph) {
   bool autocasts = false;
-  bool changes = false;
   for_each_block(graph->block(), [&](Block* block) {
-    for (const Node* node : block->nodes()) {
-      autocasts = autocasts || enters_autocast(node);
-      changes = changes || changes_a_mode(node);
-    }
+    for (const Node* node : block->nodes()) autocasts = autocasts || enters_autocast(node);
   });
   std::vector<Site> ignored;
-  return (autocasts || (changes && Twins(*graph).has_equal_ops())) && unfuse_graph(graph, ignored, "");
+  return (autocasts || Twins(*graph).has_equal_ops()) && unfuse_graph(graph, ignored, "");
 }
 
 constexpr const char* taken = "what follows belongs to the chain of another linear";
@@ -174,11 +170,13 @@ class Search {
           note(*chain, proven_nearness, *reason);
           continue;
         }
-        if (const Node* twin = twins_.of(whole, std::get<Proof>(proof))) {
+        if (const auto apart = twins_.apart(whole, std::get<Proof>(proof)); apart.from && apart.word.empty()) {
           note(*chain, proven_nearness,
-               "it computes what the chain up to " + describe(twin) +
-                   " computes, written in another way or in place, and torch would make one of the two");
+               "what it reads may be constants once the module is frozen, as what the chain up to " +
+                   describe(apart.from) + " reads, and torch would make one of the two");
           continue;
+        } else if (apart.from) {
+          tell_apart(whole, std::get<Proof>(proof), apart.word);
         }
         for (const Part& part : whole.parts) claimed_.insert(part.node);
         best.site.rule = chain->name;
@@ -280,6 +278,7 @@ PassResult run_on(const std::shared_ptr<Graph>& graph, const PassOptions& option
   PassResult result;
   if (!has_linear(graph->block()) && !has_tailor_op(graph->block())) return result;
   result.changed = unfuse_what_was_called(graph);
+  if (!options.fuses) return result;
   const bool was_fused = has_tailor_op(graph->block());
   normalise(graph);
   const InPlaceResults results(graph->block());

@@ -16,6 +16,7 @@ struct PassOptions {
   std::string method;                          // its name in the report
   std::vector<Specimen>* specimens = nullptr;  // where fused sites are to be kept
   bool reasons = true;                         // whether anybody reads why a site was left alone
+  bool fuses = true;                           // else only what was fused before is kept right, where it is called
 };
 
 struct PassResult {

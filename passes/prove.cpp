@@ -1,5 +1,7 @@
 #include "prove.h"
 
+#include <torch/csrc/jit/ir/constants.h>
+
 #include <algorithm>
 
 #include "effects.h"
@@ -97,6 +99,12 @@ bool is_from_outside(const Value* value) {
 
 }  // namespace
 
+void tell_apart(Match& match, Proof& proof, const std::string& word) {
+  match.spelling = with_word(match.spelling, word);
+  if (std::none_of(proof.gaps.begin(), proof.gaps.end(), [](const Gap& gap) { return gap.check; }))
+    put_check(proof.gaps, last_to_check(match.parts));
+}
+
 Surroundings::Surroundings(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) { read(graph_->block()); }
 
 void Surroundings::read(Block* block) {
@@ -118,7 +126,10 @@ void Surroundings::read(Block* block) {
     for (Block* inner : node->blocks()) {
       read(inner);
       const Row& below = rows_.at(inner);
-      for (const Foreign& f : below.barriers) row.barriers.push_back({index, f.node});
+      for (const Foreign& f : below.barriers) {
+        row.barriers.push_back({index, f.node});
+        if (node->kind() == c10::prim::Loop && leaves_a_mode(f.node)) turning_loops_.insert(node);
+      }
       for (const Foreign& f : below.writers) row.writers.push_back({index, f.node});
     }
   }
@@ -134,6 +145,8 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
   const Row& row = rows_.at(match.last()->owningBlock());
   if (places_.at(match.last()).under_autocast)
     return "it stands inside `with autocast`, which TorchScript carries out by casting the inputs of ops that it knows";
+  if (const Node* loop = turning_loop(match.last()))
+    return "it stands in " + describe(loop) + ", a turn of which may leave another mode to the next";
   // It raises where it stands, and shows what the weight was there, in the mode of there; the op reads it as it is later. Nor may
   // a node be put between the transpose and each product: torch makes one of two equal ones, also across no_grad.
   if (match.linear.is_apart)
@@ -179,6 +192,26 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
   keep_silu(match, proof.gaps);
   keep_spelling_of_unread(match, proof.gaps);
   return proof;
+}
+
+// The loop whose turns may run the node in different modes; null where none is seen. Unrolled, its ops are equal.
+const Node* Surroundings::turning_loop(const Node* node) const {
+  if (turning_loops_.empty()) return nullptr;
+  bool was_changed = false;  // before it, in the same turn
+  for (const Node* at = node; at; at = at->owningBlock()->owningNode()) {
+    if (at->kind() == c10::prim::Loop && turning_loops_.contains(at)) return at;
+    if (was_changed) continue;
+    const auto& barriers = rows_.at(at->owningBlock()).barriers;
+    const auto here = std::lower_bound(barriers.begin(), barriers.end(), places_.at(at).index,
+                                       [](const Foreign& f, std::size_t index) { return f.index < index; });
+    const auto last = std::find_if(std::make_reverse_iterator(here), barriers.rend(),
+                                   [](const Foreign& f) { return leaves_a_mode(f.node); });
+    was_changed = last != barriers.rend();
+    const bool is_decided = was_changed && last->node->owningBlock() == at->owningBlock() &&
+                            is_aten(last->node, "set_grad_enabled") && torch::jit::toIValue(last->node->input(0));
+    if (is_decided) return nullptr;
+  }
+  return nullptr;
 }
 
 // Whether a foreign node after `part` can harm what the parts so far have read. Collects the tensors that it writes and

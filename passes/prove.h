@@ -26,6 +26,9 @@ struct Proof {
   std::vector<Gap> gaps;
 };
 
+// Puts a word of its own into what the chain's check says, and a check where there is none: torch makes one of equal ops.
+void tell_apart(Match& match, Proof& proof, const std::string& word);
+
 // What all proofs over one graph share. Made before anything is rewritten; each node is looked at once.
 class Surroundings {
  public:
@@ -51,6 +54,7 @@ class Surroundings {
   };
 
   void read(Block* block);
+  const Node* turning_loop(const Node* node) const;
   std::string prove_writer(const Match& match, const Part& part, Node* writer, Gap& gap);
   torch::jit::AliasDb& aliases();
 
@@ -58,6 +62,7 @@ class Surroundings {
   std::unordered_map<const Node*, Place> places_;  // of ATen's ops, and of branches and loops
   std::unordered_map<const Block*, Row> rows_;
   std::unordered_set<std::string> assigned_attributes_;
+  std::unordered_set<const Node*> turning_loops_;  // in which a turn may leave another mode to the next
   int autocast_depth_ = 0;
   std::unique_ptr<torch::jit::AliasDb> aliases_;  // built when first asked: most graphs have no writer
 };

@@ -5,7 +5,6 @@
 #include <torch/csrc/jit/ir/node_hashing.h>
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "effects.h"
 
@@ -23,6 +22,25 @@ Value* behind_guards(Value* value, std::optional<std::string>* checked = nullptr
       return value;
     }
   }
+}
+
+// Those of the op that the match becomes.
+std::vector<Value*> arguments_of(const Match& match) {
+  std::vector<Value*> arguments;
+  for (std::size_t step = 0; step < match.arguments.size(); ++step) {
+    const auto& of_step = match.arguments[step];
+    constexpr std::size_t training = 4;  // and momentum behind it, which the op for inference has not
+    const bool is_inference =
+        match.chain->steps[step].kind == Step::Kind::batch_norm && is_constant_false(of_step[training]);
+    for (std::size_t i = 0; i < of_step.size(); ++i)
+      if (!is_inference || (i != training && i != training + 1)) arguments.push_back(of_step[i]);
+  }
+  return arguments;
+}
+
+bool is_in_place(const Match& match) {
+  return std::any_of(match.parts.begin(), match.parts.end(),
+                     [](const Part& part) { return tailor::is_in_place(part.node); });
 }
 
 }  // namespace
@@ -70,7 +88,73 @@ class Twins::Numbers {
   std::unordered_map<std::size_t, const Node*> nodes_;
 };
 
-Twins::Twins(Graph& graph) : graph_(graph) {}
+// Values that no constant can stand for, whatever is folded: what is computed of the method's tensor arguments.
+class Twins::Arguments {
+ public:
+  explicit Arguments(Block* top) {
+    for (Value* input : top->inputs()) note(input, !input->type()->cast<c10::ClassType>());
+    read(top);
+  }
+
+  bool contains(const Value* value) const { return known_.contains(value); }
+
+ private:
+  // Numbers may come of what is known of a tensor beforehand, such as its rank.
+  void note(const Value* value, bool is_one) {
+    const auto kind = value->type()->kind();
+    const bool is_number =
+        kind == c10::TypeKind::IntType || kind == c10::TypeKind::FloatType || kind == c10::TypeKind::BoolType;
+    if (is_one && !is_number) known_.insert(value);
+  }
+
+  void read(Block* block) {
+    for (Node* node : block->nodes()) {
+      if (node->kind() == c10::prim::Loop) {
+        read_loop(node);
+        continue;
+      }
+      for (Block* inner : node->blocks()) read(inner);
+      for (std::size_t i = 0; i < node->outputs().size(); ++i) {
+        const auto is_one = [&](const Value* value) { return known_.contains(value); };
+        const auto is_one_of = [&](Block* inner) { return i < inner->outputs().size() && is_one(inner->outputs()[i]); };
+        const auto inputs = node->inputs();
+        const auto blocks = node->blocks();
+        note(node->output(i), blocks.empty() ? std::any_of(inputs.begin(), inputs.end(), is_one)
+                                             : std::all_of(blocks.begin(), blocks.end(), is_one_of));
+      }
+    }
+  }
+
+  // What a loop carries is one if it is at first and stays so. Else nothing within is taken for one.
+  void read_loop(Node* loop) {
+    Block* body = loop->blocks()[0];
+    const std::size_t carried = loop->outputs().size();
+    const auto is_one = [&](std::size_t i) { return known_.contains(loop->input(i + 2)); };
+    for (std::size_t i = 0; i < carried; ++i) note(body->inputs()[i + 1], is_one(i));
+    read(body);
+    bool stays = true;
+    for (std::size_t i = 0; i < carried; ++i)
+      stays = stays && (known_.contains(body->outputs()[i + 1]) || !known_.contains(body->inputs()[i + 1]));
+    if (!stays) forget(body);
+    for (std::size_t i = 0; i < carried; ++i) note(loop->output(i), is_one(i) && stays);
+  }
+
+  void forget(Block* top) {
+    for_each_block(top, [&](Block* block) {
+      for (const Value* input : block->inputs()) known_.erase(input);
+      for (const Node* node : block->nodes())
+        for (const Value* output : node->outputs()) known_.erase(output);
+    });
+  }
+
+  std::unordered_set<const Value*> known_;
+};
+
+Twins::Twins(Graph& graph) : graph_(graph) {
+  for_each_block(graph.block(), [&](Block* block) {
+    for (const Node* node : block->nodes()) changes_a_mode_ = changes_a_mode_ || changes_a_mode(node);
+  });
+}
 Twins::~Twins() = default;
 
 const Twins::Noted* Twins::find_or_keep(const Chain& chain, Noted noted) {
@@ -95,8 +179,12 @@ const Twins::Noted* Twins::find_or_keep(const Chain& chain, Noted noted) {
 }
 
 bool Twins::has_equal_ops() {
-  knows_ops_ = true;
-  bool found = false;
+  if (changes_a_mode_) note_ops();
+  return has_equal_ops_;
+}
+
+void Twins::note_ops() {
+  if (std::exchange(knows_ops_, true)) return;
   for_each_block(graph_.block(), [&](Block* block) {
     for (Node* op : block->nodes()) {
       const Chain* chain = fused_chain(op);
@@ -107,30 +195,41 @@ bool Twins::has_equal_ops() {
       Node* const weight = behind_guards(arguments[1])->node();
       const bool turned = is_aten(weight, turn);
       if (turned) arguments[1] = weight->input();
-      if (find_or_keep(*chain, {std::move(arguments), turned, std::move(checked), "", op, true})) found = true;
+      OfChain& all = noted_[chain];
+      if (!all.first) all.first = op;
+      if (!all.checked.insert(checked).second) has_equal_ops_ = true;
+      if (!changes_a_mode_) find_or_keep(*chain, {std::move(arguments), turned, std::move(checked), "", op, true});
     }
   });
-  return found;
 }
 
-const Node* Twins::of(const Match& match, const Proof& proof) {
-  if (!knows_ops_) has_equal_ops();
-  std::vector<Value*> arguments;
-  for (std::size_t step = 0; step < match.arguments.size(); ++step) {
-    const auto& of_step = match.arguments[step];
-    constexpr std::size_t training = 4;  // and momentum behind it, which the op for inference has not
-    const bool is_inference =
-        match.chain->steps[step].kind == Step::Kind::batch_norm && is_constant_false(of_step[training]);
-    for (std::size_t i = 0; i < of_step.size(); ++i)
-      if (!is_inference || (i != training && i != training + 1)) arguments.push_back(of_step[i]);
+bool Twins::may_become_constant(Value* value) {
+  if (!from_arguments_) from_arguments_ = std::make_unique<Arguments>(graph_.block());
+  return !from_arguments_->contains(behind_guards(value));
+}
+
+Twins::Apart Twins::apart(const Match& match, const Proof& proof) {
+  note_ops();
+  const bool has_check = std::any_of(proof.gaps.begin(), proof.gaps.end(), [](const Gap& gap) { return gap.check; });
+  const auto checked = has_check ? std::optional(match.spelling) : std::nullopt;
+  OfChain& all = noted_[match.chain];
+  // Where modes change, whatever two ops read may turn out to be the same: nobody foresees all that torch sees through.
+  const Node* other = all.first;
+  if (!changes_a_mode_) {
+    const Noted* twin = find_or_keep(*match.chain, {arguments_of(match), match.linear.turned, checked, match.spelling,
+                                                    match.last(), is_in_place(match)});
+    other = twin ? twin->last : nullptr;
   }
-  const bool in_place =
-      std::any_of(match.parts.begin(), match.parts.end(), [](const Part& part) { return is_in_place(part.node); });
-  const bool checked = std::any_of(proof.gaps.begin(), proof.gaps.end(), [](const Gap& gap) { return gap.check; });
-  const Noted* twin = find_or_keep(
-      *match.chain, {std::move(arguments), match.linear.turned, checked ? std::optional(match.spelling) : std::nullopt,
-                     match.spelling, match.last(), in_place});
-  return twin ? twin->last : nullptr;
+  if (!all.first) all.first = match.last();
+  if (!other) {
+    all.checked.insert(checked);
+    return {};
+  }
+  if (may_become_constant(match.linear.input)) return {other, ""};
+  for (std::size_t number = all.checked.size();; ++number) {
+    const std::string word = "apart:" + std::to_string(number);
+    if (all.checked.insert(with_word(match.spelling, word)).second) return {other, word};
+  }
 }
 
 }  // namespace tailor

@@ -93,12 +93,16 @@ void undo_checks(const std::vector<Part>& parts, const std::vector<Node*>& check
   for (Node* check : checks) {
     const auto step = torch::jit::toIValue(check->input(5));
     const std::int64_t last = step && step->isInt() ? step->toInt() : -1;
+    const auto is_last = [&](const Part& part) { return part.done == last; };
+    // Its line is that of the part before it. Where a sigmoid follows the linear that may be either; the linear has the op's.
+    const bool may_be_either = std::count_if(parts.begin(), parts.end(), is_last) > 1;
     Value* value = nullptr;
     for (const Part& part : parts) {
       if (part.done > last) break;
       if (check->isBefore(part.node) && !move_before(check, part.node)) break;  // no check of ours
-      if (part.done == last) part.node->copyMetadata(check);                    // whose line is that of the part
-      if (part.done == last && !value) value = part.node->output();
+      if (!is_last(part)) continue;
+      if (value || !may_be_either) part.node->copyMetadata(check);
+      if (!value) value = part.node->output();
     }
     if (value) check->output(1)->replaceAllUsesWith(value);
     destroy_if_unused(check);

@@ -11,6 +11,8 @@ namespace {
 using Kind = Attribute::Kind;
 using Values = Attribute::Values;
 
+constexpr const char* twice_planted = "the same chain with and without gradients";
+
 // One class: methods made of chains, branches, loops and calls of blocks. In a method `x` is its input, `h` the value that
 // flows on, of `out` features once it is there, and `t` collects what else is to be seen.
 class Writer {
@@ -22,7 +24,10 @@ class Writer {
   }
 
   // Blocks that a method may call, of `out` features.
-  void add_block(const ClassPtr& block) { blocks_.push_back(block); }
+  void add_block(const ClassPtr& block) {
+    blocks_.push_back(block);
+    of_blocks_ = model_.chains.size();
+  }
 
   void add_method(const std::string& name, int items) {
     has_h_ = false;
@@ -88,6 +93,8 @@ class Writer {
         forked(into);
       } else if (draw < 0.54) {
         interleaved(into);
+      } else if (draw < 0.58) {
+        twice(into);
       } else {
         chain(into);
       }
@@ -178,6 +185,44 @@ class Writer {
     has_h_ = true;
   }
 
+  // One chain of the same tensors without gradients and with them, the latter maybe in a loop. No op of the two may be one.
+  void twice(std::vector<Piece>& into) {
+    const Planted plant = planted(into, false);
+    const int again = static_cast<int>(model_.chains.size());
+    Chain& of_plant = model_.chains[static_cast<std::size_t>(plant.chain)];
+    disturb(of_plant, Fate::fuses, twice_planted);
+    model_.chains.push_back(Chain(of_plant));
+    Piece whole;
+    whole.number = scope_.number();
+    whole.instead = has_h_ ? "" : "h = x.sum(-1, keepdim=True) + self.zeros";
+    for (const std::string& setup : plant.setup) whole.body.push_back(line(setup));
+    const auto write = [&](std::vector<Piece>& to, int chain) {
+      for (const Statement& statement : plant.statements) {
+        to.push_back(line(statement.line));
+        if (statement.is_site) to.back().chain = chain;
+      }
+    };
+    const auto without_gradients = [&](int chain) {
+      whole.body.push_back(line("torch.set_grad_enabled(False)"));
+      write(whole.body, chain);
+      whole.body.push_back(line("t = t + " + plant.result + ".mean()"));
+      whole.body.push_back(line("torch.set_grad_enabled(True)"));
+    };
+    const bool first = random_.chance(0.5);
+    if (first) without_gradients(plant.chain);
+    whole.body.push_back(line(has_h_ ? "h = h + 0.0" : "h = x.sum(-1, keepdim=True) + self.zeros"));
+    std::vector<Piece> body;
+    write(body, first ? again : plant.chain);
+    body.push_back(line("h = h * 0.5 + " + plant.result));
+    if (random_.chance(0.5))
+      whole.body.push_back(under("for " + scope_.fresh("i") + " in range(2):", std::move(body)));
+    else
+      whole.body.insert(whole.body.end(), body.begin(), body.end());
+    if (!first) without_gradients(again);
+    into.push_back(std::move(whole));
+    has_h_ = true;
+  }
+
   std::string condition() {
     std::vector<std::string> all = {"x.size(0) > 3", "self.training", "x.dim() == 2", "not self.training"};
     // Of the input, not of a norm's result, whose sum is zero but for rounding.
@@ -214,7 +259,14 @@ class Writer {
     whole.number = scope_.number();
     const std::string i = scope_.fresh("i");
     std::vector<Piece> body;
+    const std::size_t first = model_.chains.size();
+    const bool called = std::exchange(calls_block_, false);
     inner_flow(body, random_.of({1, 1, 2}), depth + 1);
+    if (switches(first, model_.chains.size()) || (calls_block_ && switches(0, of_blocks_))) {
+      may_stay(first, model_.chains.size());
+      if (calls_block_) may_stay(0, of_blocks_);
+    }
+    calls_block_ = calls_block_ || called;
     if (random_.chance(0.3)) {
       body.push_back(line(i + " = " + i + " + 1"));
       whole.body = {line(i + " = 0"), under("while " + i + " < 2:", std::move(body))};
@@ -227,7 +279,22 @@ class Writer {
     into.push_back(std::move(whole));
   }
 
+  // Whether one of these chains leaves another mode behind than it found; a loop's turns then run in more than one.
+  bool switches(std::size_t from, std::size_t to) const {
+    return std::any_of(model_.chains.begin() + static_cast<std::ptrdiff_t>(from),
+                       model_.chains.begin() + static_cast<std::ptrdiff_t>(to), [](const Chain& chain) {
+                         return std::any_of(
+                             chain.disturbed.begin(), chain.disturbed.end(), [](const std::string& what) {
+                               return what.starts_with("gradients switched off") || what == twice_planted;
+                             });
+                       });
+  }
+  void may_stay(std::size_t from, std::size_t to) {
+    for (std::size_t i = from; i < to; ++i) disturb(model_.chains[i], Fate::either, "gradients switched in its loop");
+  }
+
   void block(std::vector<Piece>& into) {
+    calls_block_ = true;
     const std::string child = scope_.child("block", random_.of(blocks_));
     into.push_back(line("h = self." + child + ".forward(h)", scope_.number()));
   }
@@ -258,6 +325,8 @@ class Writer {
   Scope scope_;
   std::int64_t in_;
   std::vector<ClassPtr> blocks_;
+  std::size_t of_blocks_ = 0;  // chains, the first ones
+  bool calls_block_ = false;   // since the innermost loop's beginning
   bool has_h_ = false;
 };
 

@@ -38,6 +38,7 @@ REFUSED = [
     ("def forward(self, x, w, go: bool):\n    wt = w.transpose(0, 1)\n    for i in range(int(go)):\n        y = x @ wt\n        x = torch.sigmoid(y) * self.factor + y\n    return x", (5,)),
     ("def forward(self, x, w, go: bool):\n    wt = w.permute(1, 0)\n    if go:\n        y = torch.addmm(self.b, x, wt)\n        x = torch.sigmoid(y) * self.factor + y\n    return x", (2, 12, 5)),
     ("def forward(self, x, w, go: bool):\n    y = x @ w.transpose(-1, -2)\n    assert go, 'go'\n    return torch.sigmoid(y) * self.factor + y", (5,)),
+    ("def forward(self, x, w, go: bool):\n    y = x @ w.transpose(1, -2)\n    assert go, 'go'\n    return torch.sigmoid(y) * self.factor + y", (5,)),
     ("def forward(self, x, w, go: bool):\n    y = torch.matmul(x, w.mT)\n    assert go, 'go'\n    return torch.sigmoid(y) * self.factor + y", (5,)),
     # these are no transposes of matrices, and refused by nobody
     ("def forward(self, x, w, go: bool):\n    wt = w.t()\n    self.buf.add_(1)\n    y = x @ wt\n    return torch.sigmoid(y) * self.factor + y", (5,)),

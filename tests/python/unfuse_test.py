@@ -137,6 +137,18 @@ for name in sorted(os.listdir(sys.argv[1])):
                 torch.ops.tailor.unfuse_(model)
 
 
+    def test_gives_back_the_lines(self):
+        """A check behind the sigmoid of a swish, whose line is not the linear's."""
+        body = "y = self.gemm(x)\nq = torch.sigmoid(y)\nassert x.dim() == 2\ny = y * q\ny = y + self.scale\nreturn self.gn(y)"
+        lines = lambda net: [site["source"].rpartition(":")[2] for site in json.loads(torch.ops.tailor.inspect(net))["sites"]]
+        for through in (lambda m: m, reloaded):
+            model = through(scripted(body))
+            self.assertTrue(is_fused(model))
+            fused = lines(model)
+            torch.ops.tailor.unfuse_(model)
+            self.assertEqual((fused, lines(model)), (lines(scripted(body, on=False)),) * 2)
+
+
 class OneAfterAnother(torch.nn.Module):
     def __init__(self):
         super().__init__()

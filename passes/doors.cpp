@@ -84,6 +84,7 @@ void before_execution(std::shared_ptr<torch::jit::Graph>& graph) noexcept {
   try {
     PassOptions options;
     options.method = "(executor)";
+    options.is_executors = true;
     options.reasons = logging;
     const auto copy = copy_of(*graph);
     const PassResult result = run_pass(copy, options);

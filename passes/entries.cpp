@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <unordered_map>
 
 #include "calls.h"
 #include "lines.h"
@@ -53,35 +54,37 @@ void for_each_linear(Block* top, const std::function<void(const std::vector<std:
   });
 }
 
+// A function's graph once it is fused, whether or not it is.
+std::shared_ptr<Graph> fused(const GraphFunction& function) {
+  PassOptions options;
+  options.reasons = false;
+  auto graph = inlined_copy(function);
+  run_pass(graph, options);
+  return graph;
+}
+
 // The linears of functions, as they are once those are fused. The file of a module that was fused has its submodules' graphs twice,
 // inlined and by themselves, and says nowhere that they are the same. Two methods may have one linear, from a third, and be fused
 // otherwise.
 class Linears {
  public:
-  void add(const GraphFunction& function) {
-    for_each_linear(fused(function)->block(), [&](const auto& names, std::string_view rule) {
+  void add(Graph& fused) {
+    for_each_linear(fused.block(), [&](const auto& names, std::string_view rule) {
       for (const std::string& name : names) {
         names_.insert(name);
         if (!rule.empty()) names_.insert(in_chain(name, rule));
       }
     });
   }
-  bool include(const GraphFunction& function) const {
+  bool include(Graph& fused) const {
     bool all = true;
-    for_each_linear(fused(function)->block(), [&](const auto& names, std::string_view rule) {
+    for_each_linear(fused.block(), [&](const auto& names, std::string_view rule) {
       all = all && !names.empty() && names_.contains(rule.empty() ? names.back() : in_chain(names.back(), rule));
     });
     return all;
   }
 
  private:
-  static std::shared_ptr<Graph> fused(const GraphFunction& function) {
-    PassOptions options;
-    options.reasons = false;
-    auto graph = inlined_copy(function);
-    run_pass(graph, options);
-    return graph;
-  }
   static std::string in_chain(const std::string& name, std::string_view rule) { return std::string(rule) + " " + name; }
 
   std::unordered_set<std::string> names_;
@@ -126,9 +129,9 @@ bool is_member(const GraphFunction& function, const std::vector<Member>& members
                      [&](const Member& member) { return member.function == &function; });
 }
 
-std::size_t nodes_in(const GraphFunction& function) {
+std::size_t nodes_in(Graph& graph) {
   std::size_t count = 0;
-  for_each_block(function.graph()->block(), [&](const Block* block) {
+  for_each_block(graph.block(), [&](const Block* block) {
     count += static_cast<std::size_t>(std::distance(block->nodes().begin(), block->nodes().end()));
   });
   return count;
@@ -139,14 +142,18 @@ void add_doubtful(std::vector<GraphFunction*> doubtful, Functions called, Member
   Linears seen;
   for (const Member& member : members.all) {
     add_inlined(*member.function, called);
-    if (members.entries.contains(member.function)) seen.add(*member.function);
+    if (members.entries.contains(member.function)) seen.add(*fused(*member.function));
   }
+  std::erase_if(doubtful, [&](GraphFunction* function) { return called.contains(function); });
+  std::unordered_map<const GraphFunction*, std::shared_ptr<Graph>> graphs;
+  for (const GraphFunction* function : doubtful) graphs[function] = fused(*function);
   // Where one had called another, before a file forgot it, it has the other's code and more.
-  std::stable_sort(doubtful.begin(), doubtful.end(),
-                   [](const auto* one, const auto* other) { return nodes_in(*one) > nodes_in(*other); });
+  std::stable_sort(doubtful.begin(), doubtful.end(), [&](const auto* one, const auto* other) {
+    return nodes_in(*graphs[one]) > nodes_in(*graphs[other]);
+  });
   for (GraphFunction* function : doubtful) {
-    if (called.contains(function) || seen.include(*function)) continue;
-    seen.add(*function);
+    if (seen.include(*graphs[function])) continue;
+    seen.add(*graphs[function]);
     members.entries.insert(function);
   }
 }

@@ -97,15 +97,31 @@ void normalise(std::shared_ptr<Graph> graph) {
   make_orders_constant(graph->block());
 }
 
+// Whether an op stands in a loop that may run it in different modes.
+bool turns_an_op(const std::shared_ptr<Graph>& graph) {
+  std::vector<const Node*> ops;
+  bool leaves = false;
+  for_each_block(graph->block(), [&](Block* block) {
+    for (const Node* node : block->nodes()) {
+      leaves = leaves || leaves_a_mode(node);
+      if (fused_chain(node)) ops.push_back(node);
+    }
+  });
+  if (!leaves || ops.empty()) return false;
+  const Surroundings surroundings(graph);
+  return std::any_of(ops.begin(), ops.end(), [&](const Node* op) { return surroundings.turning_loop(op); });
+}
+
 // Methods were fused by themselves, and here they are called: inside `with autocast` an op must be what torch can cast, and where some
 // have gradients and others none, torch must not make one of equal ops, which the pass can tell only from what was written.
-bool unfuse_what_was_called(const std::shared_ptr<Graph>& graph) {
+bool unfuse_what_was_called(const std::shared_ptr<Graph>& graph, bool is_executors) {
   bool autocasts = false;
   for_each_block(graph->block(), [&](Block* block) {
     for (const Node* node : block->nodes()) autocasts = autocasts || enters_autocast(node);
   });
   std::vector<Site> ignored;
-  return (autocasts || Twins(*graph).has_equal_ops()) && unfuse_graph(graph, ignored, "");
+  const bool may_be_one = !is_executors && (Twins(*graph).has_equal_ops() || turns_an_op(graph));
+  return (autocasts || may_be_one) && unfuse_graph(graph, ignored, "");
 }
 
 constexpr const char* taken = "what follows belongs to the chain of another linear";
@@ -277,7 +293,7 @@ void for_each_forked_graph(Block* block, Visitor&& visit) {
 PassResult run_on(const std::shared_ptr<Graph>& graph, const PassOptions& options, const std::string& of_all) {
   PassResult result;
   if (!has_linear(graph->block()) && !has_tailor_op(graph->block())) return result;
-  result.changed = unfuse_what_was_called(graph);
+  result.changed = unfuse_what_was_called(graph, options.is_executors);
   if (!options.fuses) return result;
   const bool was_fused = has_tailor_op(graph->block());
   normalise(graph);

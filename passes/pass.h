@@ -17,6 +17,7 @@ struct PassOptions {
   std::vector<Specimen>* specimens = nullptr;  // where fused sites are to be kept
   bool reasons = true;                         // whether anybody reads why a site was left alone
   bool fuses = true;                           // else only what was fused before is kept right, where it is called
+  bool is_executors = false;                   // whose graph has a loop's turns one after another, all with the same op
 };
 
 struct PassResult {

@@ -114,7 +114,8 @@ void Surroundings::read(Block* block) {
     const std::size_t index = row.nodes.size();
     if (enters_autocast(node)) ++autocast_depth_;
     if (leaves_autocast(node)) --autocast_depth_;
-    if (node->kind().is_aten() || !node->blocks().empty()) places_[node] = {index, autocast_depth_ > 0};
+    if (node->kind().is_aten() || !node->blocks().empty() || fused_chain(node))
+      places_[node] = {index, autocast_depth_ > 0};
     row.nodes.push_back(node);
     row.noticeable.push_back(row.noticeable.back() + is_noticeable(node));
     const auto note = [&](Node* inner) {
@@ -194,7 +195,6 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
   return proof;
 }
 
-// The loop whose turns may run the node in different modes; null where none is seen. Unrolled, its ops are equal.
 const Node* Surroundings::turning_loop(const Node* node) const {
   if (turning_loops_.empty()) return nullptr;
   bool was_changed = false;  // before it, in the same turn

@@ -34,6 +34,10 @@ class Surroundings {
  public:
   explicit Surroundings(std::shared_ptr<Graph> graph);
 
+  // The loop whose turns may run the node, a chain's last or a fused op, in different modes; null where none is seen. Unrolled, its
+  // ops are equal.
+  const Node* turning_loop(const Node* node) const;
+
   // The reason against, or the proof.
   std::variant<Proof, std::string> prove(const Match& match);
 
@@ -54,7 +58,6 @@ class Surroundings {
   };
 
   void read(Block* block);
-  const Node* turning_loop(const Node* node) const;
   std::string prove_writer(const Match& match, const Part& part, Node* writer, Gap& gap);
   torch::jit::AliasDb& aliases();
 

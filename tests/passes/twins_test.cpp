@@ -171,6 +171,10 @@ TEST(Twins, AreTheTurnsOfALoopThatLeavesAnotherMode) {
                              "        a = self.gn(self.swish(self.linear(x)) + self.scale)\nreturn a"),
             "")
       << "what decides stands before what may change it";
+  EXPECT_EQ(
+      fused("a = x\nfor i in range(2):\n    a = self.sigmoid_mul_add(x)\n    torch.set_grad_enabled(False)\nreturn a"),
+      (Ops{0, 0, 0}))
+      << "a method that was fused by itself";
   EXPECT_EQ(fused("torch.set_grad_enabled(False)\na = x\nfor i in range(2):\n" + turn + "return a"), (Ops{1, 1, 0}));
 }
 

@@ -115,6 +115,7 @@ bool turns_an_op(const std::shared_ptr<Graph>& graph) {
 // Methods were fused by themselves, and here they are called: inside `with autocast` an op must be what torch can cast, and where some
 // have gradients and others none, torch must not make one of equal ops, which the pass can tell only from what was written.
 bool unfuse_what_was_called(const std::shared_ptr<Graph>& graph, bool is_executors) {
+  if (!has_tailor_op(graph->block())) return false;
   bool autocasts = false;
   for_each_block(graph->block(), [&](Block* block) {
     for (const Node* node : block->nodes()) autocasts = autocasts || enters_autocast(node);
@@ -289,12 +290,9 @@ void for_each_forked_graph(Block* block, Visitor&& visit) {
   });
 }
 
-// With the graphs that are forked in it. `of_all`: a reason to leave all of the method's chains alone.
-PassResult run_on(const std::shared_ptr<Graph>& graph, const PassOptions& options, const std::string& of_all) {
-  PassResult result;
-  if (!has_linear(graph->block()) && !has_tailor_op(graph->block())) return result;
-  result.changed = unfuse_what_was_called(graph, options.is_executors);
-  if (!options.fuses) return result;
+// Every chain of the graph, but for those in what it forks. `of_all`: a reason to leave all of the method's chains alone.
+void fuse_all(const std::shared_ptr<Graph>& graph, const PassOptions& options, const std::string& of_all,
+              PassResult& result) {
   const bool was_fused = has_tailor_op(graph->block());
   normalise(graph);
   const InPlaceResults results(graph->block());
@@ -313,6 +311,14 @@ PassResult run_on(const std::shared_ptr<Graph>& graph, const PassOptions& option
   rewrite(*graph, proven);
   results.give_back();
   result.changed = settle_after_freezing(*graph) || !proven.empty() || result.changed;
+}
+
+// With the graphs that are forked in it.
+PassResult run_on(const std::shared_ptr<Graph>& graph, const PassOptions& options, const std::string& of_all) {
+  PassResult result;
+  if (!has_linear(graph->block()) && !has_tailor_op(graph->block())) return result;
+  result.changed = unfuse_what_was_called(graph, options.is_executors);
+  if (options.fuses) fuse_all(graph, options, of_all, result);
   for_each_forked_graph(graph->block(), [&](const std::shared_ptr<Graph>& forked) {
     const PassResult inner = run_on(forked, options, of_all);
     result.sites.insert(result.sites.end(), inner.sites.begin(), inner.sites.end());
@@ -320,7 +326,6 @@ PassResult run_on(const std::shared_ptr<Graph>& graph, const PassOptions& option
   });
   return result;
 }
-
 // What a file says of the graph, and of those forked in it, all of which calls were inlined into.
 void make_readable(const std::shared_ptr<Graph>& graph) {
   keep_user_lines(graph->block());

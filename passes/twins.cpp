@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/ir/node_hashing.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "effects.h"
 
@@ -38,9 +39,8 @@ std::vector<Value*> arguments_of(const Match& match) {
   return arguments;
 }
 
-bool is_in_place(const Match& match) {
-  return std::any_of(match.parts.begin(), match.parts.end(),
-                     [](const Part& part) { return tailor::is_in_place(part.node); });
+bool is_written_in_place(const Match& match) {
+  return std::any_of(match.parts.begin(), match.parts.end(), [](const Part& part) { return is_in_place(part.node); });
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ class Twins::Numbers {
     }
     const bool is_read = node->kind() == c10::prim::GetAttr;
     if (!node->blocks().empty() || (!is_read && node->numAttributes() > 0) || may_write(node)) return nullptr;
-    // Of two nodes with one hash a chain would be left alone that need not be.
+    // Of two nodes with one hash ops would be told apart that need not be.
     std::size_t what = c10::hash_combine(static_cast<c10::unique_t>(node->kind()), node->inputs().size());
     if (is_read) what = c10::hash_combine(what, std::hash<std::string>()(node->s(c10::attr::name)));
     for (const Value* input : node->inputs()) what = c10::hash_combine(what, of(input));
@@ -88,68 +88,6 @@ class Twins::Numbers {
   std::unordered_map<std::size_t, const Node*> nodes_;
 };
 
-// Values that no constant can stand for, whatever is folded: what is computed of the method's tensor arguments.
-class Twins::Arguments {
- public:
-  explicit Arguments(Block* top) {
-    for (Value* input : top->inputs()) note(input, !input->type()->cast<c10::ClassType>());
-    read(top);
-  }
-
-  bool contains(const Value* value) const { return known_.contains(value); }
-
- private:
-  // Numbers may come of what is known of a tensor beforehand, such as its rank.
-  void note(const Value* value, bool is_one) {
-    const auto kind = value->type()->kind();
-    const bool is_number =
-        kind == c10::TypeKind::IntType || kind == c10::TypeKind::FloatType || kind == c10::TypeKind::BoolType;
-    if (is_one && !is_number) known_.insert(value);
-  }
-
-  void read(Block* block) {
-    for (Node* node : block->nodes()) {
-      if (node->kind() == c10::prim::Loop) {
-        read_loop(node);
-        continue;
-      }
-      for (Block* inner : node->blocks()) read(inner);
-      for (std::size_t i = 0; i < node->outputs().size(); ++i) {
-        const auto is_one = [&](const Value* value) { return known_.contains(value); };
-        const auto is_one_of = [&](Block* inner) { return i < inner->outputs().size() && is_one(inner->outputs()[i]); };
-        const auto inputs = node->inputs();
-        const auto blocks = node->blocks();
-        note(node->output(i), blocks.empty() ? std::any_of(inputs.begin(), inputs.end(), is_one)
-                                             : std::all_of(blocks.begin(), blocks.end(), is_one_of));
-      }
-    }
-  }
-
-  // What a loop carries is one if it is at first and stays so. Else nothing within is taken for one.
-  void read_loop(Node* loop) {
-    Block* body = loop->blocks()[0];
-    const std::size_t carried = loop->outputs().size();
-    const auto is_one = [&](std::size_t i) { return known_.contains(loop->input(i + 2)); };
-    for (std::size_t i = 0; i < carried; ++i) note(body->inputs()[i + 1], is_one(i));
-    read(body);
-    bool stays = true;
-    for (std::size_t i = 0; i < carried; ++i)
-      stays = stays && (known_.contains(body->outputs()[i + 1]) || !known_.contains(body->inputs()[i + 1]));
-    if (!stays) forget(body);
-    for (std::size_t i = 0; i < carried; ++i) note(loop->output(i), is_one(i) && stays);
-  }
-
-  void forget(Block* top) {
-    for_each_block(top, [&](Block* block) {
-      for (const Value* input : block->inputs()) known_.erase(input);
-      for (const Node* node : block->nodes())
-        for (const Value* output : node->outputs()) known_.erase(output);
-    });
-  }
-
-  std::unordered_set<const Value*> known_;
-};
-
 Twins::Twins(Graph& graph) : graph_(graph) {
   for_each_block(graph.block(), [&](Block* block) {
     for (const Node* node : block->nodes()) changes_a_mode_ = changes_a_mode_ || changes_a_mode(node);
@@ -160,7 +98,7 @@ Twins::~Twins() = default;
 const Twins::Noted* Twins::find_or_keep(const Chain& chain, Noted noted) {
   OfChain& of_chain = noted_[&chain];
   const auto is_like = [&](const Noted& other) {
-    return other.spelling == noted.spelling && !other.is_apart && !noted.is_apart;
+    return other.spelling == noted.spelling && !other.stays_two && !noted.stays_two;
   };
   const bool was_empty = of_chain.alike.empty() && of_chain.by_numbers.empty();
   if (was_empty || (!of_chain.alike.empty() && is_like(of_chain.alike.front()))) {
@@ -204,7 +142,7 @@ void Twins::note_ops() {
 }
 
 bool Twins::may_become_constant(Value* value) {
-  if (!from_arguments_) from_arguments_ = std::make_unique<Arguments>(graph_.block());
+  if (!from_arguments_) from_arguments_ = std::make_unique<FromArguments>(graph_.block());
   return !from_arguments_->contains(behind_guards(value));
 }
 
@@ -217,7 +155,7 @@ Twins::Apart Twins::apart(const Match& match, const Proof& proof) {
   const Node* other = all.first;
   if (!changes_a_mode_) {
     const Noted* twin = find_or_keep(*match.chain, {arguments_of(match), match.linear.turned, checked, match.spelling,
-                                                    match.last(), is_in_place(match)});
+                                                    match.last(), is_written_in_place(match)});
     other = twin ? twin->last : nullptr;
   }
   if (!all.first) all.first = match.last();

@@ -9,10 +9,10 @@
 #include <set>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "from_arguments.h"
 #include "prove.h"
 
 namespace tailor {
@@ -22,8 +22,7 @@ class Twins {
   explicit Twins(Graph& graph);
   ~Twins();
 
-  // Whether there is a mode in which parts of the graph run and others do not, and two ops stand there that nothing tells apart. To be
-  // asked first, or not at all.
+  // Whether there is a mode in which parts of the graph run and others do not, and two ops stand there that nothing tells apart.
   bool has_equal_ops();
 
   // How a chain's op is kept from being one with that of another chain, or one that stands in the graph.
@@ -35,14 +34,13 @@ class Twins {
 
  private:
   class Numbers;
-  class Arguments;
   struct Noted {
     std::vector<Value*> arguments;       // of its op
     bool turned = false;                 // the weight is to be
     std::optional<std::string> checked;  // what its check says; a check that says something else makes another op of it
     std::string spelling;
     const Node* last = nullptr;
-    bool is_apart = false;  // torch makes no one of two that are written so, or nobody knows how they were
+    bool stays_two = false;  // torch makes no one of two that are written so, or nobody knows how they were
   };
   using Key = std::pair<std::vector<std::size_t>, std::optional<std::string>>;
   struct OfChain {
@@ -61,7 +59,7 @@ class Twins {
   bool knows_ops_ = false;
   bool has_equal_ops_ = false;
   std::unique_ptr<Numbers> numbers_;
-  std::unique_ptr<Arguments> from_arguments_;
+  std::unique_ptr<FromArguments> from_arguments_;
   std::unordered_map<const Chain*, OfChain> noted_;
 };
 

@@ -160,16 +160,17 @@ TEST(Twins, ThatNoWordTellsApart) {
 
 TEST(Twins, AreTheTurnsOfALoopThatLeavesAnotherMode) {
   const std::string turn = "    y = self.linear(x)\n    a = torch.sigmoid(y) * self.factor + y\n";
-  EXPECT_EQ(reason_of("a = x\nfor i in range(2):\n" + turn + "    torch.set_grad_enabled(False)\nreturn a"),
-            "it stands in the loop in net.py:3, a turn of which may leave another mode to the next");
+  const std::string reason = "it stands in the loop in net.py:3, a turn of which may leave another mode to the next";
+  EXPECT_EQ(reason_of("a = x\nfor i in range(2):\n" + turn + "    torch.set_grad_enabled(False)\nreturn a"), reason);
   const std::string loop = "a = x\nfor i in range(2):\n    torch.set_grad_enabled(";
   EXPECT_EQ(fused(loop + "False)\n" + turn + "    torch.set_grad_enabled(True)\nreturn a"), (Ops{1, 1, 0}))
       << "each turn decides anew";
-  EXPECT_NE(reason_of(loop + "i > 0)\n" + turn + "return a"), "");
-  EXPECT_NE(reason_of(loop + "False)\n    if i > 0:\n        torch.set_grad_enabled(True)\n" + turn + "return a"), "");
-  EXPECT_NE(reason_of(loop + "False)\n    if i > 0:\n        if i > 1:\n            torch.set_grad_enabled(True)\n"
+  EXPECT_EQ(reason_of(loop + "i > 0)\n" + turn + "return a"), reason);
+  EXPECT_EQ(reason_of(loop + "False)\n    if i > 0:\n        torch.set_grad_enabled(True)\n" + turn + "return a"),
+            reason);
+  EXPECT_EQ(reason_of(loop + "False)\n    if i > 0:\n        if i > 1:\n            torch.set_grad_enabled(True)\n"
                              "        a = self.gn(self.swish(self.linear(x)) + self.scale)\nreturn a"),
-            "")
+            reason)
       << "what decides stands before what may change it";
   EXPECT_EQ(
       fused("a = x\nfor i in range(2):\n    a = self.sigmoid_mul_add(x)\n    torch.set_grad_enabled(False)\nreturn a"),

@@ -124,6 +124,7 @@ class Tool(Program):
     builds: tuple = ()  # words that say that; {build} and {python} stand for them
     takes: str = ""  # a program that there must be in the PATH
     at_once: bool = False  # works in overlays, so many side by side as there are jobs
+    page: str = ""  # of its own, in docs/, which also says what became of parts that ran by themselves
 
     def why_not(self, build):
         if self.gpu and not has_gpu():
@@ -264,9 +265,9 @@ KNOWN = [
     Program("stress_memory", "Memory", "--count 1000000 --rounds 10000"),
     Tool("gpu_check", "Tests on a GPU", "", "tools/gpu-check", gpu=True, builds=("{build}",)),
     Tool("gpu_sanitize", "Kernels, sanitized", "", "tools/gpu-sanitize", gpu=True, takes="compute-sanitizer"),
-    Tool("faults", "Planted faults", "--add", "tools/faults", builds=PLANTING, at_once=True),
+    Tool("faults", "Planted faults", "--add", "tools/faults", builds=PLANTING, at_once=True, page="faults.md"),
     # Those of the above that a machine without a GPU leaves out, in a copy without overlays.
-    Tool("faults_gpu", "Planted faults that need a GPU", "--gpu --add", "tools/faults", gpu=True, builds=PLANTING),
+    Tool("faults_gpu", "Planted faults that need a GPU", "--gpu --add", "tools/faults", gpu=True, builds=PLANTING, page="faults.md"),
 ]
 
 

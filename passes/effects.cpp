@@ -39,7 +39,9 @@ const std::unordered_set<Symbol>& quiet_kinds() {
                                                    c10::aten::lt,
                                                    c10::aten::le,
                                                    c10::aten::gt,
-                                                   c10::aten::ge};
+                                                   c10::aten::ge,
+                                                   Symbol::aten("is_grad_enabled"),
+                                                   Symbol::aten("is_autocast_enabled")};
   return kinds;
 }
 
@@ -124,8 +126,10 @@ bool leaves_autocast(const Node* node) { return node->kind() == c10::prim::Exit 
 
 bool changes_a_mode(const Node* node) {
   const std::string_view name = node->kind().toUnqualString();
+  const bool asks = name.substr(0, 3) == "is_";
   return node->kind() == c10::prim::Enter || node->kind() == c10::prim::Exit ||
-         name.find("grad_enabled") != std::string_view::npos || name.find("autocast") != std::string_view::npos;
+         (!asks &&
+          (name.find("grad_enabled") != std::string_view::npos || name.find("autocast") != std::string_view::npos));
 }
 
 bool leaves_a_mode(const Node* node) {

@@ -36,11 +36,9 @@ bool is_matrix(const Node* constant) {
   return tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_nested() && tensor.dim() == 2;
 }
 
-// Whether it is all the same if the transpose runs where it stands or with the product, which alone reads it.
+// Whether it is all the same if the transpose runs where it stands or with the product. Who else reads it has it where it stands.
 bool stands_right_before(const Node* transpose, const Node* product) {
-  const Value* matrix = transpose->output();
-  const bool has_one_reader = matrix->uses().size() == 1 && readers(matrix).size() == 1;  // thousands may share it
-  if (transpose->owningBlock() != product->owningBlock() || !has_one_reader) return false;
+  if (transpose->owningBlock() != product->owningBlock()) return false;
   for (const Node* node = product->prev(); node != transpose; node = node->prev())
     if (is_noticeable(node)) return false;
   return true;

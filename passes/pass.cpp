@@ -187,6 +187,12 @@ class Search {
           note(*chain, proven_nearness, *reason);
           continue;
         }
+        if (const Node* again = twins_.computed_again(whole)) {
+          note(*chain, proven_nearness,
+               "what it reads, the result of " + describe(again) +
+                   ", is computed before too, and torch would make one of the two, with gradients or without");
+          continue;
+        }
         if (const auto apart = twins_.apart(whole, std::get<Proof>(proof)); apart.from && apart.word.empty()) {
           note(*chain, proven_nearness,
                "what it reads may be constants once the module is frozen, as what the chain up to " +

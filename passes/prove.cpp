@@ -151,8 +151,7 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
   // It raises where it stands, and shows what the weight was there, in the mode of there; the op reads it as it is later. Nor may
   // a node be put between the transpose and each product: torch makes one of two equal ones, also across no_grad.
   if (match.linear.is_apart)
-    return describe(match.linear.transpose) +
-           ", the weight's transpose, stands apart from the product or is read elsewhere too";
+    return describe(match.linear.transpose) + ", the weight's transpose, stands apart from the product";
   Proof proof;
   bool norm_is_done = false;
   for (std::size_t i = 0; i + 1 < match.parts.size(); ++i) {

@@ -310,6 +310,7 @@ bool settle_after_freezing(Graph& graph) {
 
 Specimen take_specimen(const Match& match) {
   Specimen specimen;
+  specimen.inference_only = match.inference_only;
   specimen.before = std::make_shared<Graph>();
   specimen.after = std::make_shared<Graph>();
   Graph& before = *specimen.before;

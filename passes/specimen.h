@@ -23,6 +23,7 @@ struct Specimen {
   std::shared_ptr<torch::jit::Graph> before;  // the user's own nodes
   std::shared_ptr<torch::jit::Graph> after;   // the fused op; the same inputs in the same order, one output each
   std::vector<Origin> inputs;
+  bool inference_only = false;  // where gradients are wanted the user's own nodes run
 };
 
 Report fuse(torch::jit::Module& module, const Options& options, std::vector<Specimen>& specimens);

@@ -230,8 +230,7 @@ struct Judgement : Verdict {
 };
 
 // One setting of `training`.
-Judgement check(const Specimen& specimen, const std::vector<c10::IValue>& values, uint64_t seed,
-                bool gradients = true) {
+Judgement check(const Specimen& specimen, const std::vector<c10::IValue>& values, uint64_t seed, bool gradients) {
   const auto eager = run(specimen.before, specimen, values, std::nullopt, seed, gradients);
   const auto fused = run(specimen.after, specimen, values, std::nullopt, seed, gradients);
   if (!eager.error.empty() && !fused.error.empty()) {  // it may be for those who want no gradients
@@ -278,7 +277,7 @@ Judgement judge(const Module& original, const Specimen& specimen, uint64_t seed)
   std::string why_not;
   for (const bool train : {false, true}) {
     if (training) values[*training] = train;
-    auto verdict = check(specimen, values, seed);
+    auto verdict = check(specimen, values, seed, !specimen.inference_only);
     if (!verdict.ok) {
       if (training) verdict.message += train ? ", in training" : ", in eval";
       return verdict;

@@ -105,8 +105,7 @@ const Several structures[] = {
      "t = self.w.t(); e = self.batch_norm(x @ t * self.scale); f = self.batch_norm((x @ t + self.b) * self.other); "
      "return "
      "e, f, t",
-     {"`t` in net.py:2, the weight's transpose, stands apart from the product or is read elsewhere too",
-      "`t` in net.py:2, the weight's transpose, stands apart from the product or is read elsewhere too"}},
+     {"", "`t` in net.py:2, the weight's transpose, stands apart from the product"}},
     {"BothBranches",
      "if x.size(0) > 3:\n    r = self.batch_norm(self.linear(x) * self.scale)\nelse:\n    r = "
      "self.batch_norm(self.linear2(x) * self.other)\nreturn r",

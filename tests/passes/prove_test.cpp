@@ -58,11 +58,11 @@ const Disturbance disturbances[] = {
      "`set_grad_enabled` in net.py:3 stands inside the chain and changes the mode in which it runs"},
     {"TransposedInAnotherMode",
      "torch.set_grad_enabled(False); wt = self.w.t(); torch.set_grad_enabled(True); y = x @ wt",
-     "`t` in net.py:3, the weight's transpose, stands apart from the product or is read elsewhere too"},
+     "`t` in net.py:3, the weight's transpose, stands apart from the product"},
     {"TransposedAgainSince", "v = self.w.clone(); wt = v.t(); v.t_(); y = x @ wt",
-     "`t` in net.py:3, the weight's transpose, stands apart from the product or is read elsewhere too"},
+     "`t` in net.py:3, the weight's transpose, stands apart from the product"},
     {"TransposedBeforeWhatIsNoticed", "wt = self.w.t(); self.other.add_(1.0); y = torch.addmm(self.b, x, wt)",
-     "`t` in net.py:2, the weight's transpose, stands apart from the product or is read elsewhere too"},
+     "`t` in net.py:2, the weight's transpose, stands apart from the product"},
     {"RunsABackward", "s = self.other.clone().requires_grad_(True); y = self.linear(x); s.sum().backward()",
      "`backward` in net.py:4 stands inside the chain and may do anything"},
     {"RunsHooks",
@@ -174,6 +174,7 @@ INSTANTIATE_TEST_SUITE_P(
         "y = self.linear(x); n = y.size(0) + y.dim() + len(y)",
         "y = self.linear(x)\nif y.dim() != 2:\n    raise Exception(\"no\")",
         "y = self.linear(x)\nif y.size(0) > 3:\n    self.tracked.add_(y.size(1))",
+        "y = self.linear(x); self.count = int(torch.is_grad_enabled() and not torch.is_autocast_enabled())",
         "y = self.linear(x); self.w = self.w2",  // the chain has read the old one
         "y = self.linear(x); kept = self.w.sum(); self.other = self.other + kept",
         "v = x + 1.0; r = v[0]; y = self.linear(v); r.zero_()",  // held at run time

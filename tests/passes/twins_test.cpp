@@ -179,6 +179,43 @@ TEST(Twins, AreTheTurnsOfALoopThatLeavesAnotherMode) {
   EXPECT_EQ(fused("torch.set_grad_enabled(False)\na = x\nfor i in range(2):\n" + turn + "return a"), (Ops{1, 1, 0}));
 }
 
+// What torch differentiates together it takes to want a gradient if the first to read it from outside sees it want one.
+TEST(Twins, ReadWhatIsComputedAgain) {
+  const std::string of = "self.batch_norm(self.linear(x) * torch.exp(self.scale))\n";
+  const std::string off = "torch.set_grad_enabled(False)\n", end = "return a * h";
+  EXPECT_EQ(
+      reason_of("h = torch.exp(self.scale).sum()\n" + off + "a = " + of + end),
+      "what it reads, the result of `exp` in net.py:4, is computed before too, and torch would make one of the two, "
+      "with gradients or without");
+  EXPECT_EQ(fused("h = torch.exp(self.scale).sum()\na = " + of + end), (Ops{1, 1, 0})) << "no mode is left";
+  EXPECT_EQ(fused(off + "h = torch.exp(self.scale).sum()\na = " + of + end), (Ops{1, 1, 0})) << "in one mode";
+  EXPECT_EQ(fused("h = torch.exp(self.scale).sum()\n" + off + "torch.set_grad_enabled(True)\na = " + of + end),
+            (Ops{1, 1, 0}))
+      << "with gradients for certain";
+  EXPECT_NE(
+      reason_of("h = torch.exp(self.scale).sum()\n" + off + "torch.set_grad_enabled(x.dim() == 2)\na = " + of + end),
+      "")
+      << "who knows";
+  EXPECT_NE(reason_of("h = torch.exp(self.scale).sum()\nif x.dim() == 2:\n    torch.set_grad_enabled(False)\na = " +
+                      of + end),
+            "")
+      << "behind a branch";
+  EXPECT_EQ(
+      fused("h = torch.exp(self.scale).sum()\nif x.dim() == 2:\n    torch.set_grad_enabled(False)\n    h = h * 2.0\n"
+            "    torch.set_grad_enabled(True)\na = " +
+            of + end),
+      (Ops{1, 1, 0}))
+      << "behind one that switches them on again";
+  EXPECT_EQ(fused("h = torch.exp(self.b).sum()\n" + off + "a = " + of + end), (Ops{1, 1, 0})) << "of something else";
+  EXPECT_EQ(fused("h = " + of + off + "a = " + of + end), (Ops{2, 2, 1})) << "which an op before reads";
+  EXPECT_EQ(fused("h = x.sum()\nif x.dim() == 2:\n    h = torch.exp(self.scale).sum()\n" + off + "a = " + of + end),
+            (Ops{1, 1, 0}))
+      << "and may not have been run";
+  EXPECT_EQ(fused("h = torch.relu(x).sum()\n" + off + "a = self.sigmoid_mul_add(torch.relu(x))\n" + end),
+            (Ops{0, 0, 0}))
+      << "a method that was fused by itself";
+}
+
 TEST(Twins, AreThoseAgainTheNextTime) {
   const std::string in_place =
       "y = self.linear(x)\nassert x.dim() == 2\na = torch.sigmoid(y).mul_(self.factor).add_(y)\n"

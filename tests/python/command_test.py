@@ -157,6 +157,12 @@ class CommandTest(Command):
         torch.jit.script(models.build("return F.silu((self.bn(self.gemm(x)) + self.one) / 2j)")).eval().save(self.source)
         self.assertIn("1 site checked by itself, the whole model checked", self.done("fuse", self.source, "-o", self.target, INPUT))
 
+    def test_a_spelling_for_those_who_want_no_gradients(self):
+        """It overwrites the sigmoid that its backward needs: with them the author's own nodes run, and raise."""
+        torch.jit.script(models.build("y = self.gemm(x); s = torch.sigmoid(y); s *= self.factor; return s + y")).save(self.source)
+        for more in ((), (INPUT,)):
+            self.assertIn("1 site checked by itself", self.done("fuse", self.source, "-o", self.target, *more))
+
     def test_input_file(self):
         torch.save([torch.randn(models.B, models.K)], self.folder / "x.pt")
         self.done("fuse", self.source, "-o", self.target, "--input-file", self.folder / "x.pt", "--seed", 7)

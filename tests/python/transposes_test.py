@@ -7,7 +7,7 @@ import torch
 from checks import Outcome, auto, main
 from doors_test import reloaded
 from models import build
-from scripted import Following, random_inputs, scripted
+from scripted import Following, is_fused, random_inputs, scripted
 
 CHAIN = "return torch.sigmoid(y) * self.factor + y"
 APART = [
@@ -25,9 +25,16 @@ APART = [
     f"v = self.w.clone(); wt = v.t(); v.mul_(0.5); y = x @ wt; {CHAIN}",
     "wt = self.proj.weight.t(); y = self.gemm(x)\nfor i in range(2):\n    z = y @ wt\n    y = torch.sigmoid(z) * self.factor + z\nreturn y",
     f"wt = self.w.t()\nif x.size(0) > 3:\n    y = x @ wt; {CHAIN}\nreturn self.gemm(x)".replace("; return", "\n    return"),
-    "wt = self.w.t(); y = x @ wt; a = self.bn(y * self.scale); z = x @ wt + self.b; return a + torch.sigmoid(z) * self.factor + z + wt.sum()",
-    f"wt = self.w.t(); y = torch.add(x @ wt, self.b); k = wt.sum(); {CHAIN} + k",
     "def part(self, wt, x):\n    y = x @ wt\n    return torch.sigmoid(y) * self.factor + y\ndef forward(self, x):\n    return self.part(self.w.t(), x.relu())",
+]
+
+# Right before the product, and read by others too.
+SHARED = [
+    "wt = self.w.t(); y = x @ wt; a = self.bn(y * self.scale); z = x @ wt + self.b; return a + (torch.sigmoid(z) * self.factor + z) + wt.sum()",
+    f"wt = self.w.t(); y = torch.add(x @ wt, self.b); k = wt.sum(); {CHAIN} + k",
+    f"wt = self.w.t(); y = x @ wt + self.b; a = {CHAIN.replace('return ', '')}; wt.mul_(0.5); return a + (x @ wt)",
+    "wt = self.w.t(); y = x @ wt; b = torch.sigmoid(y) * self.factor + y\nwith torch.no_grad():\n    z = x.relu() @ wt\n    a = torch.sigmoid(z) * 0.3 + z\nreturn a + b",
+    "h = self.gemm(x)\nfor i in range(2):\n    y = h @ self.proj.weight.t()\n    h = torch.sigmoid(y) * self.factor + y\nreturn h",
 ]
 
 REFUSED = [
@@ -56,6 +63,23 @@ class TransposesTest(Following):
                 self.follow(model, build(body), body, calls=2, modes=(True, False))
                 reasons = [site["reason"] for site in json.loads(torch.ops.tailor.inspect(model))["sites"]]
                 self.assertTrue(any("the weight's transpose, stands apart" in reason for reason in reasons), (body, reasons))
+
+    def test_read_by_others_too(self):
+        """The chain of the product is fused, the others have the transpose where it stands; what is written in place has no gradients to follow."""
+        for body in SHARED:
+            model, eager, gradients = scripted(body), build(body), (False,) if "mul_" in body else (True, False)
+            self.assertTrue(is_fused(model), body)
+            self.follow(model, eager, body, calls=2, gradients=gradients)
+            torch.ops.tailor.unfuse_(model)
+            self.follow(model, eager, body, calls=2, gradients=gradients)
+
+    def test_when_the_executor_fuses(self):
+        """It unrolls the loop, and makes one transpose for both turns."""
+        model = scripted(SHARED[-1], on=False)
+        with torch.no_grad():
+            for _ in range(3):
+                model(random_inputs(1))
+        self.assertIn("tailor::linear_sigmoid_mul_add", str(torch.jit.last_executed_optimized_graph()))
 
     def test_frozen(self):
         for body in APART:

@@ -47,7 +47,8 @@ bool is_written_in_place(const Match& match) {
 // Equal for values that torch would make one of, or may; an object's attribute among them, wherever it is read.
 class Twins::Numbers {
  public:
-  explicit Numbers(Block* top) { read(top); }
+  // `leaves_a_mode`: whether what is computed again is asked for.
+  Numbers(Block* top, bool leaves_a_mode) : leaves_a_mode_(leaves_a_mode) { read(top); }
 
   // Whether a node that always runs before it computes it too, and it may be in another mode and without gradients.
   bool is_computed_again(Value* value) const { return again_.contains(behind_guards(value)); }
@@ -74,7 +75,7 @@ class Twins::Numbers {
       if (!stays) leave_mode(false);
       if (const Node* same = like(node))
         for (std::size_t i = 0; i < node->outputs().size(); ++i) numbers_[node->output(i)] = of(same->output(i));
-      if (!is_computed(node)) continue;
+      if (!leaves_a_mode_ || !is_computed(node)) continue;
       auto& all = computed_[of(node->output())];
       const auto before =
           std::find_if(all.begin(), all.end(), [&](const Computed& each) { return node->isDominatedBy(each.node); });
@@ -127,6 +128,7 @@ class Twins::Numbers {
            node->output()->type()->isSubtypeOf(*c10::TensorType::get());
   }
 
+  const bool leaves_a_mode_;
   std::size_t next_ = 1;
   struct Computed {
     const Node* node;
@@ -161,7 +163,7 @@ const Twins::Noted* Twins::find_or_keep(const Chain& chain, Noted noted) {
     of_chain.alike.push_back(std::move(noted));
     return nullptr;
   }
-  if (!numbers_) numbers_ = std::make_unique<Numbers>(graph_.block());
+  if (!numbers_) numbers_ = std::make_unique<Numbers>(graph_.block(), leaves_a_mode_);
   const auto key_of = [&](const Noted& each) {
     std::vector<std::size_t> key{each.turned ? std::size_t{1} : 0};
     for (const Value* argument : each.arguments) key.push_back(numbers_->of(argument));
@@ -179,7 +181,7 @@ bool Twins::has_equal_ops() {
 
 const Node* Twins::computed_again(const std::vector<Value*>& arguments) {
   if (!leaves_a_mode_) return nullptr;
-  if (!numbers_) numbers_ = std::make_unique<Numbers>(graph_.block());
+  if (!numbers_) numbers_ = std::make_unique<Numbers>(graph_.block(), leaves_a_mode_);
   for (Value* argument : arguments)
     if (argument && numbers_->is_computed_again(argument) && !read_by_ops_.contains(numbers_->of(argument)))
       return behind_guards(argument)->node();

@@ -73,14 +73,6 @@ class TransposesTest(Following):
             torch.ops.tailor.unfuse_(model)
             self.follow(model, eager, body, calls=2, gradients=gradients)
 
-    def test_when_the_executor_fuses(self):
-        """It unrolls the loop, and makes one transpose for both turns."""
-        model = scripted(SHARED[-1], on=False)
-        with torch.no_grad():
-            for _ in range(3):
-                model(random_inputs(1))
-        self.assertIn("tailor::linear_sigmoid_mul_add", str(torch.jit.last_executed_optimized_graph()))
-
     def test_frozen(self):
         for body in APART:
             if "buf" in body or "set_" in body:  # torch freezes no module that writes to what it holds

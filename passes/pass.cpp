@@ -332,6 +332,7 @@ PassResult run_on(const std::shared_ptr<Graph>& graph, const PassOptions& option
   });
   return result;
 }
+
 // What a file says of the graph, and of those forked in it, all of which calls were inlined into.
 void make_readable(const std::shared_ptr<Graph>& graph) {
   keep_user_lines(graph->block());

@@ -65,7 +65,7 @@ class Twins::Numbers {
     for (Node* node : block->nodes()) {
       if (leaves_a_mode(node)) leave_mode(switches_on(node));
       const auto blocks = node->blocks();
-      const bool stays = std::all_of(blocks.begin(), blocks.end(), keeps_mode);
+      const bool stays = !leaves_a_mode_ || std::all_of(blocks.begin(), blocks.end(), keeps_mode);
       if (!stays && node->kind() == c10::prim::Loop) leave_mode(false);  // for the turn that comes next
       const Mode at_first = now_;
       for (Block* inner : blocks) {
@@ -206,7 +206,7 @@ void Twins::note_ops() {
       Node* const weight = behind_guards(arguments[1])->node();
       const bool turned = is_aten(weight, turn);
       if (turned) arguments[1] = weight->input();
-      if (computed_again(op->inputs().vec())) has_equal_ops_ = true;
+      if (computed_again(arguments)) has_equal_ops_ = true;
       OfChain& all = noted_[chain];
       if (!all.first) all.first = op;
       if (!all.checked.insert(checked).second) has_equal_ops_ = true;

@@ -64,7 +64,7 @@ def page(programs):
             record = records[name]
             lines.append(f"| {record['title']} | {amount(record)} | {record['failures']:,} | {duration(record['seconds'])} |")
         else:
-            own = getattr(known[name], "page", "")
+            own = known[name].page
             lines.append(f"| {known[name].title} | " + (f"not all in one run; when each, and what became of it, is in [{own}]({own})" if own else "not run") + " | | |")
     lines += ["", "## Found on the way", "", FOUND.read_text().strip() if FOUND.exists() else "Nothing yet.", ""]
     for name in names:

@@ -70,6 +70,7 @@ class Program:
     jobs: int = 0  # processes of it at once, at most; 0: it takes no number of them
     draws: bool = False  # takes a seed
     switches: dict = dataclasses.field(default_factory=dict)  # of the library, in its environment
+    page: str = ""  # of its own, in docs/, which also says what became of parts that ran by themselves
 
     def why_not(self, build):
         if self.gpu and not has_gpu():
@@ -124,7 +125,6 @@ class Tool(Program):
     builds: tuple = ()  # words that say that; {build} and {python} stand for them
     takes: str = ""  # a program that there must be in the PATH
     at_once: bool = False  # works in overlays, so many side by side as there are jobs
-    page: str = ""  # of its own, in docs/, which also says what became of parts that ran by themselves
 
     def why_not(self, build):
         if self.gpu and not has_gpu():

@@ -218,16 +218,22 @@ at::Tensor copy_of(const at::Tensor& value) {
   return value.clone();
 }
 
-at::Tensor unwritten(const at::Tensor& value, at::TensorList written) {
+at::Tensor unwritten(const at::Tensor& value, const at::Tensor& written) {
   if (!value.defined()) return value;  // `.grad` of a script may be: whoever reads it raises, naming his own argument
+  return share_memory(value, written) ? copy_of(value) : value;
+}
+
+// As files have it that were fused when a list was taken.
+at::Tensor unwritten_list(const at::Tensor& value, at::TensorList written) {
   for (const at::Tensor& target : written)
-    if (share_memory(value, target)) return copy_of(value);
+    if (at::Tensor held = unwritten(value, target); !held.is_same(value)) return held;
   return value;
 }
 
-std::optional<at::Tensor> unwritten_optional(const std::optional<at::Tensor>& value, at::TensorList written) {
+template <auto function, class Written>
+std::optional<at::Tensor> optional(const std::optional<at::Tensor>& value, Written written) {
   if (!value) return value;
-  return unwritten(*value, written);
+  return function(*value, written);
 }
 
 bool wants_gradient(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
@@ -272,9 +278,12 @@ TORCH_LIBRARY_FRAGMENT(tailor, library) {
                "check(Tensor(a) input, Tensor weight, Tensor? bias, Tensor?[] operands, str chain, int last, "
                "str spelling) -> (Tensor(a), Tensor)",
                "check", check);
-  define_guard(library, "unwritten(Tensor(a) value, Tensor[] written) -> Tensor(a)", "unwritten", unwritten);
+  define_guard(library, "unwritten.one(Tensor(a) value, Tensor written) -> Tensor(a)", "unwritten.one", unwritten);
+  define_guard(library, "unwritten.optional_one(Tensor(a)? value, Tensor written) -> Tensor(a)?",
+               "unwritten.optional_one", optional<unwritten, const at::Tensor&>);
+  define_guard(library, "unwritten(Tensor(a) value, Tensor[] written) -> Tensor(a)", "unwritten", unwritten_list);
   define_guard(library, "unwritten.optional(Tensor(a)? value, Tensor[] written) -> Tensor(a)?", "unwritten.optional",
-               unwritten_optional);
+               optional<unwritten_list, at::TensorList>);
   define_guard(library,
                "uniform(Tensor input, Tensor weight, Tensor? bias, Tensor?[] operands, bool inference_only=False, "
                "bool order_only=False) -> bool",

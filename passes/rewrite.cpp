@@ -21,12 +21,6 @@ Node* insert(Graph& graph, Symbol kind, c10::ArrayRef<Value*> inputs, std::size_
   return node;
 }
 
-Value* insert_list(Graph& graph, const c10::TypePtr& element, c10::ArrayRef<Value*> values, const Node* like) {
-  Node* node = graph.insertNode(graph.createList(element, values));
-  take_user_line(node, like);
-  return node->output();
-}
-
 Value* insert_turn(Graph& graph, Value* matrix, const Node* like) {
   return insert(graph, Symbol::aten(turn), {matrix}, 1, like)->output()->setType(c10::TensorType::get());
 }
@@ -115,22 +109,27 @@ class Rewriter {
     return graph_.insertNode(graph_.createClone(producer, [&](Value*) { return object; }))->output();
   }
 
+  // One op for each that is written: torch takes it of what lies in a list that it may be written to wherever anything is, and
+  // no longer makes one of two equal batch norms that read it. Freezing then folds both into one linear.
   void hold_unwritten(const Part& part, const std::vector<Value*>& written) {
     std::vector<Value*> targets;
     for (Value* value : written) targets.push_back(value_at(current(value), part.node));
-    Value* list = insert_list(graph_, c10::TensorType::get(), targets, part.node);
     for (int step = 0; step <= part.done; ++step) {
       for (Value*& argument : arguments_[static_cast<std::size_t>(step)]) {
         if (!argument || !argument->type()->isSubtypeOf(*c10::OptionalType::ofTensor()) ||
             argument->type()->isSubtypeOf(*c10::NoneType::get()))
           continue;
-        static const Symbol unwritten = Symbol::fromQualString("tailor::unwritten");
-        Value* held = insert(graph_, unwritten, {argument, list}, 1, part.node)->output();
-        held->setType(argument->type()->isSubtypeOf(*c10::TensorType::get()) ? c10::TypePtr(c10::TensorType::get())
-                                                                             : c10::OptionalType::ofTensor());
-        argument = held;
+        for (Value* target : targets) argument = unwritten(argument, target, part.node);
       }
     }
+  }
+
+  Value* unwritten(Value* value, Value* target, Node* place) {
+    static const Symbol kind = Symbol::fromQualString("tailor::unwritten");
+    Value* held = insert(graph_, kind, {value, target}, 1, place)->output();
+    const bool is_tensor = value->type()->isSubtypeOf(*c10::TensorType::get());
+    held->setType(is_tensor ? c10::TypePtr(c10::TensorType::get()) : c10::OptionalType::ofTensor());
+    return held;
   }
 
   // The vectors and scalars of steps 1 to `last` as a list, None for numbers; and, where asked for, what a norm learns whose
@@ -149,7 +148,9 @@ class Rewriter {
       Value* operand = arguments_[static_cast<std::size_t>(step)][0];
       operands.push_back(operand->type()->isSubtypeOf(*c10::TensorType::get()) ? operand : none());
     }
-    return insert_list(graph_, c10::OptionalType::ofTensor(), operands, match_.parts[0].node);
+    Node* list = graph_.insertNode(graph_.createList(c10::OptionalType::ofTensor(), operands));
+    take_user_line(list, match_.parts[0].node);
+    return list->output();
   }
 
   bool has_swish_after(int step) const {

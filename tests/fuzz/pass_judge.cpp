@@ -194,7 +194,7 @@ class Judge {
   // one is moved behind the other: all else must agree then. And torch does not see that what writes to a list's tensors
   // writes to the tensors, and moves their readers past it: unfused as well, but not always the same readers.
   bool is_of_gathering(Door door, const Terms& terms) {
-    if (door != Door::fuse || compiled_.forks()) return false;  // the pass's door has agreed exactly
+    if (door != Door::fuse || (compiled_.forks() && model_.writes_lists)) return false;  // the pass's door has agreed
     const auto differs = [&](const Terms& these) {
       const Compiled again(model_, without_);
       Graphs graphs;

@@ -93,11 +93,9 @@ class Copies {
     const c10::IValue& value = stack[stack.size() - 2];
     if (!value.isTensor()) return nullptr;
     const at::Tensor original = value.toTensor();
-    for (const at::Tensor& written : stack.back().toTensorVector()) {
-      if (!original.storage().is_alias_of(written.storage())) continue;
+    if (original.storage().is_alias_of(stack.back().toTensor().storage())) {
       const std::lock_guard lock(mutex());
       all().push_back({original, static_cast<std::uint32_t>(original._version())});
-      break;
     }
     return nullptr;
   }

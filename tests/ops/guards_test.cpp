@@ -121,42 +121,57 @@ TEST(Check, OfAddmmWithoutBias) {
             (at::IntArrayRef{2, 7, 12}));
 }
 
-at::Tensor unwritten(const at::Tensor& value, const std::vector<at::Tensor>& written) {
-  torch::jit::Stack stack{value, c10::List<at::Tensor>(written)};
-  op("unwritten").callBoxed(stack);
+at::Tensor unwritten(const at::Tensor& value, const at::Tensor& written) {
+  torch::jit::Stack stack{value, written};
+  op("unwritten", "one").callBoxed(stack);
   return stack.at(0).toTensor();
 }
 
 TEST(Unwritten, CopiesOnlyWhatShares) {
   const auto value = random({4, 3});
-  EXPECT_TRUE(unwritten(value, {random({4, 3}), at::zeros({}, at::kLong)}).is_same(value));
-  EXPECT_TRUE(unwritten(value, {}).is_same(value));
+  EXPECT_TRUE(unwritten(value, random({4, 3})).is_same(value));
+  EXPECT_TRUE(unwritten(value, at::zeros({}, at::kLong)).is_same(value));
   for (const auto& target : {value, value.view(-1), value[1], value.t(), value.slice(0, 2, 3), value.view(at::kLong)}) {
-    const auto held = unwritten(value, {random({1}), target});
+    const auto held = unwritten(value, target);
     EXPECT_FALSE(held.is_alias_of(value));
     EXPECT_TRUE(at::equal(held, value));
   }
   // Another storage over the same memory.
   const auto outside = at::from_blob(value.data_ptr<double>() + 3, {3}, at::kDouble);
-  EXPECT_FALSE(unwritten(value, {outside}).is_alias_of(value));
+  EXPECT_FALSE(unwritten(value, outside).is_alias_of(value));
   const auto behind = at::from_blob(value.data_ptr<double>() + 12, {0}, at::kDouble);
-  EXPECT_TRUE(unwritten(value, {behind}).is_same(value));
+  EXPECT_TRUE(unwritten(value, behind).is_same(value));
 }
 
 // As `.grad` of a script may be: who reads it raises eager's error, which a copy would forestall.
 TEST(Unwritten, HandsOnWhatIsUndefined) {
-  EXPECT_FALSE(unwritten(at::Tensor(), {random({2})}).defined());
-  EXPECT_FALSE(unwritten(at::Tensor(), {at::Tensor()}).defined());
+  EXPECT_FALSE(unwritten(at::Tensor(), random({2})).defined());
+  EXPECT_FALSE(unwritten(at::Tensor(), at::Tensor()).defined());
 }
 
 TEST(Unwritten, Optional) {
-  torch::jit::Stack stack{c10::IValue(), c10::List<at::Tensor>({random({2})})};
-  op("unwritten", "optional").callBoxed(stack);
+  torch::jit::Stack stack{c10::IValue(), random({2})};
+  op("unwritten", "optional_one").callBoxed(stack);
   EXPECT_TRUE(stack.at(0).isNone());
   const auto value = random({2});
-  stack = {value, c10::List<at::Tensor>({value})};
-  op("unwritten", "optional").callBoxed(stack);
+  stack = {value, value};
+  op("unwritten", "optional_one").callBoxed(stack);
   EXPECT_FALSE(stack.at(0).toTensor().is_alias_of(value));
+}
+
+// Files of before have lists.
+TEST(Unwritten, OfLists) {
+  const auto value = random({4, 3});
+  for (const char* overload : {"", "optional"}) {
+    const auto held = [&](const std::vector<at::Tensor>& written) {
+      torch::jit::Stack stack{value, c10::List<at::Tensor>(written)};
+      op("unwritten", overload).callBoxed(stack);
+      return stack.at(0).toTensor();
+    };
+    EXPECT_TRUE(held({}).is_same(value));
+    EXPECT_TRUE(held({random({4, 3}), at::zeros({}, at::kLong)}).is_same(value));
+    EXPECT_FALSE(held({random({1}), value[1], random({2})}).is_alias_of(value));
+  }
 }
 
 bool uniform(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& b, const Operands& operands,

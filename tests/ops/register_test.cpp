@@ -34,6 +34,8 @@ const char* promised[] = {
     "tailor::check(Tensor(a) input, Tensor weight, Tensor? bias, Tensor?[] operands, str chain, int last, str "
     "spelling) -> "
     "(Tensor(a), Tensor)",
+    "tailor::unwritten.one(Tensor(a) value, Tensor written) -> Tensor(a)",
+    "tailor::unwritten.optional_one(Tensor(a)? value, Tensor written) -> Tensor(a)?",
     "tailor::unwritten(Tensor(a) value, Tensor[] written) -> Tensor(a)",
     "tailor::unwritten.optional(Tensor(a)? value, Tensor[] written) -> Tensor(a)?",
     "tailor::uniform(Tensor input, Tensor weight, Tensor? bias, Tensor?[] operands, bool inference_only=False, "

@@ -229,6 +229,13 @@ TEST(Unwritten, SharedStorageOfEveryOperand) {
         [&](Module& m) { m.setattr("other", m.attr(operand).toTensor().view(-1).slice(0, 0, 12)); });
 }
 
+TEST(Unwritten, SharedStorageWithEitherOfTwoWrites) {
+  for (const char* writes :
+       {"self.other.add_(3.0); self.tracked.add_(1); ", "self.tracked.add_(1); self.other.add_(3.0); "})
+    expect_same_when_shared(std::string("y = self.linear(x) * self.scale; ") + writes + "return self.batch_norm(y)",
+                            [&](Module& m) { m.setattr("other", m.attr("scale").toTensor().view(-1)); });
+}
+
 TEST(Unwritten, TheCounterIsAViewOfAnOperand) {
   expect_same_when_shared("return self.bn(self.linear(x) * self.scale)", [](Module& m) {
     auto scale = m.attr("scale").toTensor();

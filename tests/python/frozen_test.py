@@ -5,7 +5,7 @@ import torch
 
 from cases import CHAINS
 from checks import Outcome, auto, calls_of, main
-from models import ADD, BN, DIV, SIG, SPELLINGS, build
+from models import ADD, BN, DIV, SIG, SPELLINGS, build, randomise
 from scripted import Following, is_fused, random_inputs
 
 
@@ -24,6 +24,24 @@ def change(net, turn):
         for parameter in (net.gemm.weight, net.gemm.bias, net.scale, net.one, net.bn.weight, net.gn.bias):
             parameter.mul_(1.1).add_(0.1 * turn)
         net.bn.running_mean.add_(0.2)
+
+
+class Twice(torch.nn.Module):
+    """Inside a chain it computes a batch norm that it computes again later."""
+
+    def __init__(self):
+        super().__init__()
+        self.gemm, self.head = torch.nn.Linear(5, 12), torch.nn.Linear(5, 12)
+        self.scale = torch.nn.Parameter(torch.rand(12) + 0.5)
+        self.bn, self.norm = torch.nn.BatchNorm1d(12), torch.nn.BatchNorm1d(12)
+        for norm in (self.bn, self.norm):
+            randomise(norm)
+
+    def forward(self, x):
+        h = torch.relu(x)
+        y = self.gemm(x) * self.scale
+        first = self.norm(self.head(h))
+        return self.bn(y) + first + self.norm(self.head(h))
 
 
 class FrozenTest(Following):
@@ -51,6 +69,15 @@ class FrozenTest(Following):
                     before = after
                     change(mine, turn)
                     change(theirs, turn)
+
+    def test_a_batch_norm_twice_beside_a_chain(self):
+        """torch makes one of the two, and folds that into its linear; of two it folds both into the one linear that is left."""
+        for seed in range(3):
+            torch.manual_seed(seed)
+            net, x = Twice().eval(), random_inputs(1)
+            model = frozen(net, "before")
+            self.assertTrue(is_fused(model, BN))
+            self.assert_near([model(x).detach()], [net(x).detach()], f"seed {seed}")
 
     def test_unfuse_of_what_was_frozen(self):
         """Freezing makes a constant of a transposed weight too, by which unfuse would know the spelling."""

@@ -118,7 +118,16 @@ class Writer {
   Planted planted(std::vector<Piece>& into, bool twisted) {
     std::int64_t features = 0;
     const std::string input = draw_input(into, features);
-    return spell(scope_, input, features, "x", in_, twisted);
+    Planted plant = spell(scope_, input, features, "x", in_, twisted);
+    if (switches(0, model_.chains.size())) let_stay_if_again(plant);
+    return plant;
+  }
+
+  // Of what is computed in two modes torch makes one, and gradients are lost beside an op that reads it without them.
+  void let_stay_if_again(const Planted& plant) {
+    if (!plant.computes_again) return;
+    disturb(model_.chains[static_cast<std::size_t>(plant.chain)], Fate::either,
+            "an operand computed in another mode too");
   }
 
   // Nothing is overwritten that nobody has read: torch would take the chain that made it out of the graph.
@@ -192,6 +201,7 @@ class Writer {
     const int again = static_cast<int>(model_.chains.size());
     Chain& of_plant = model_.chains[static_cast<std::size_t>(plant.chain)];
     disturb(of_plant, Fate::fuses, twice_planted);
+    let_stay_if_again(plant);
     model_.chains.push_back(Chain(of_plant));
     Piece whole;
     whole.number = scope_.number();

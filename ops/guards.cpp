@@ -28,8 +28,10 @@ namespace {
 
 using OptionalTensors = c10::List<std::optional<at::Tensor>>;
 
-// For a backward, which raises if there is to be one.
-bool may_not_be_saved(const at::Tensor& t) { return t.is_inference() && c10::GradMode::is_enabled(); }
+// For a backward, which raises if there is to be one: nested tensors have no sizes to save.
+bool may_not_be_saved(const at::Tensor& t) {
+  return (t.is_inference() || t.is_nested()) && c10::GradMode::is_enabled();
+}
 
 bool is_special(const at::Tensor& t) {
   constexpr c10::DispatchKeySet special =

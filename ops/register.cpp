@@ -62,6 +62,19 @@ void require_names(const c10::FunctionSchema& schema, const Names& names) {
   TORCH_CHECK(same, "the schema '", schema, "' does not have the arguments of its formula: ", wanted);
 }
 
+// Where torch would do something of its own for an op that it does not know.
+constexpr c10::DispatchKey keys_with_fallbacks[] = {
+    // With autograd off a subclass or a mode would be handed our op, of which it knows nothing; hand it the chain's.
+    c10::DispatchKey::Python,
+    // Functionalisation refuses an op that says that it writes. The chain's calls it knows, and what they write.
+    c10::DispatchKey::Functionalize,
+    // vmap would call the op once for each element, or not at all where it returns no copy.
+    c10::DispatchKey::FuncTorchBatched,
+    // With autograd off a statistic that is still to be negated would be written to in a copy.
+    c10::DispatchKey::Negative,
+    c10::DispatchKey::Conjugate,
+};
+
 // What the overloads of an op share.
 struct Paths {
   explicit Paths(const Chain& chain) : fast(chain), reference(chain.name, "reference") {}
@@ -120,12 +133,7 @@ void define(torch::Library& library, const Chain& chain, std::initializer_list<c
           std::make_unique<ChainKernel>(chain, layout, inference ? Norm::inference : Norm::as_called, paths));
     };
     library.impl(name.c_str(), kernel());
-    // With autograd off a subclass or a mode would be handed our op, of which it knows nothing; hand it the chain's.
-    library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Python, kernel()));
-    // Functionalisation refuses an op that says that it writes. The chain's calls it knows, and what they write.
-    library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Functionalize, kernel()));
-    // vmap would call an op that it does not know once for each element, or not at all where that returns no copy.
-    library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::FuncTorchBatched, kernel()));
+    for (const c10::DispatchKey key : keys_with_fallbacks) library.impl(name.c_str(), torch::dispatch(key, kernel()));
   }
   add_chain(chain);
 }

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 
 import cases
 from cases import B, C, CHAINS, K, N, OPS, draw
-from checks import Checks, Outcome, copied, main
+from checks import Checks, Outcome, auto, copied, main
 from models import SPELLINGS, Row, build
 from scripted import is_fused, random_inputs, scripted
 
@@ -225,6 +225,32 @@ class ModesTest(Checks):
             for view in (complex_[name].conj(), complex_[name].imag):
                 lazy = {**complex_, name: view}
                 self.assert_outcome(Outcome(lambda: op(lazy)), Outcome(lambda: op.eager(lazy)), f"{op}: {name} lazily conjugated")
+
+    def test_statistics_that_are_still_to_be_negated(self):
+        for op, training in self.each():
+            for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+                arguments = draw(op, training=training)
+                for name in op.tensors(arguments) + [n for n in arguments if n.startswith("running")]:
+                    calls = []
+                    for call in (op, op.eager):
+                        values = copied(arguments)
+                        values[name] = torch._neg_view(values[name].neg())
+                        with mode():
+                            calls.append(Outcome(lambda: (call(values), values)))
+                    self.assert_outcome(*calls, f"{op} {mode.__name__}, {name} still to be negated")
+
+    def test_nested_input_of_a_product(self):
+        """Eager finds no sizes to save for a backward, before it finds no product."""
+        for product in ("torch.mm(x, self.w.t())", "x @ self.w.t()", "torch.addmm(self.b, x, self.w.t())"):
+            net = build(f"return self.bn({product} * self.scale)").eval()
+            with auto(True):
+                model = torch.jit.script(net)
+            self.assertTrue(is_fused(model), product)
+            x = torch.nested.nested_tensor([torch.randn(2, K), torch.randn(3, K)])
+            for mode in (torch.enable_grad, torch.no_grad):
+                with mode():
+                    expected, actual = Outcome(lambda: net(x)), Outcome(lambda: model(x))
+                self.assertEqual((actual.error, bool(actual.error)), (expected.error, True), f"{product} {mode.__name__}: {actual} / {expected}")
 
     def right_or_refused(self, what, actual, expected):
         """A functional transform gives what it gives for the chain, or a clear error; never a wrong value."""

@@ -40,10 +40,12 @@ struct FewElements
 
   __device__ __forceinline__ void fetch_steps() {
     cuda::wait_for_kernel_before();  // which may have written the weight too
+    const std::uint64_t policy = this->keep_weight();
     const auto fetch_weight = [&](int stage, int step) {
       const Address full = barrier(memory.full[stage]);
       arrive_and_expect(full, sizeof(memory.step[stage]));
-      fetch_box(problem.w, address_of(memory.step[stage].w), full, (first + step) * box_columns<Element>, column);
+      fetch_box(problem.w, address_of(memory.step[stage].w), full, (first + step) * box_columns<Element>, column,
+                policy);
     };
     const auto fetch_x = [&](int stage, int step) {
       fetch_box(problem.x, address_of(memory.step[stage].x), barrier(memory.full[stage]),

@@ -46,15 +46,16 @@ struct FewHalves
 
   __device__ __forceinline__ void fetch_steps() {
     if (!problem.halves.weight.is_made) cuda::wait_for_kernel_before();
-    const auto fetch = [&](const CUtensorMap& map, int stage, int step, auto& to, int row) {
+    const std::uint64_t policy = this->keep_weight();
+    const auto fetch = [&](const CUtensorMap& map, int stage, int step, auto& to, int row, auto... how) {
 #pragma unroll
       for (int piece = 0; piece < 2; ++piece)
         fetch_box(map, address_of(to[piece]), barrier(memory.full[stage]),
-                  piece * problem.halves.padded + (first + step) * halves_step, row);
+                  piece * problem.halves.padded + (first + step) * halves_step, row, how...);
     };
     const auto fetch_weight = [&](int stage, int step) {
       arrive_and_expect(barrier(memory.full[stage]), sizeof(memory.step[stage]));
-      fetch(problem.w, stage, step, memory.step[stage].w, column);
+      fetch(problem.w, stage, step, memory.step[stage].w, column, policy);
     };
     const auto fetch_x = [&](int stage, int step) {
       fetch(problem.x, stage, step, memory.step[stage].x, tile * tile_rows);

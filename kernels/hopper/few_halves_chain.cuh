@@ -13,8 +13,8 @@ inline Matrix matrix_of(const Halves& halves, const SplitMatrix& split) {
 }
 
 template <class Chain, int tile_rows, int group_width>
-const char* launch_strips_of_halves(const Linear& linear, const Tail& tail, const Halves& halves, int parts,
-                                    cudaStream_t stream) {
+const char* launch_strips_of_halves(const Linear& linear, const Tail& tail, const Halves& halves,
+                                    const StripsPlan& plan, cudaStream_t stream) {
   using Memory = FewHalvesMemory<Chain, tile_rows>;
   constexpr auto kernel = few_halves_kernel<Chain, tile_rows, group_width>;
   static_assert(sizeof(Memory) <= shared_limit);
@@ -22,14 +22,15 @@ const char* launch_strips_of_halves(const Linear& linear, const Tail& tail, cons
   problem.bias = linear.bias;
   problem.inner = halves.inner;
   problem.tail = tail;
+  problem.weight_in_passing = plan.weight_in_passing;
   problem.halves = halves;
   const auto type = TwoHalves::of_operands;
   if (!describe(problem.x, matrix_of(halves, halves.x), type, tile_rows, halves_step) ||
       !describe(problem.w, matrix_of(halves, halves.weight), type, strip_columns, halves_step))
     return not_described;
   if (const char* error = allow_shared_memory<kernel>(sizeof(Memory))) return error;
-  const std::int64_t blocks = ceiling(tail.columns, strip_columns) * ceiling(tail.rows, tile_rows) * parts;
-  cuda::launch_with<kernel>({cuda::grid_of(blocks, 1), block_threads, sizeof(Memory), parts}, stream, problem);
+  const std::int64_t blocks = ceiling(tail.columns, strip_columns) * ceiling(tail.rows, tile_rows) * plan.parts;
+  cuda::launch_with<kernel>({cuda::grid_of(blocks, 1), block_threads, sizeof(Memory), plan.parts}, stream, problem);
   return cuda::launch_error();
 }
 
@@ -38,13 +39,13 @@ const char* launch_few_halves(const Linear& linear, const Tail& tail, const Halv
   const StripsPlan plan = plan_few_halves(shape_of<Chain>(linear, tail));
   switch (plan.tile_rows) {
     case 32:
-      return launch_strips_of_halves<Chain, 32, group_width>(linear, tail, halves, plan.parts, stream);
+      return launch_strips_of_halves<Chain, 32, group_width>(linear, tail, halves, plan, stream);
     case 64:
-      return launch_strips_of_halves<Chain, 64, group_width>(linear, tail, halves, plan.parts, stream);
+      return launch_strips_of_halves<Chain, 64, group_width>(linear, tail, halves, plan, stream);
     case 128:
-      return launch_strips_of_halves<Chain, 128, group_width>(linear, tail, halves, plan.parts, stream);
+      return launch_strips_of_halves<Chain, 128, group_width>(linear, tail, halves, plan, stream);
     default:
-      return launch_strips_of_halves<Chain, 256, group_width>(linear, tail, halves, plan.parts, stream);
+      return launch_strips_of_halves<Chain, 256, group_width>(linear, tail, halves, plan, stream);
   }
 }
 

@@ -55,10 +55,11 @@ struct FewRows : Strip<Chain, float, FewRowsProblem, FewRowsMemory<Chain, tile_r
   // The weight does not depend on the kernel before, which makes the thirds of x.
   __device__ __forceinline__ void fetch_steps() {
     const auto* const blocks = static_cast<const unsigned char*>(problem.x.blocks);
+    const std::uint64_t policy = this->keep_weight();
     const auto fetch_weight = [&](int stage, int step) {
       const Address full = barrier(memory.full[stage]);
       arrive_and_expect(full, sizeof(memory.step[stage].w) + Step::bytes_of_x);
-      fetch_box(problem.w, address_of(memory.step[stage].w), full, (first + step) * strip_box, column);
+      fetch_box(problem.w, address_of(memory.step[stage].w), full, (first + step) * strip_box, column, policy);
     };
     const auto fetch_x = [&](int stage, int step) {
       const std::int64_t which = static_cast<std::int64_t>(tile) * problem.x.steps() + first + step;

@@ -80,6 +80,7 @@ struct Kernel {
 
   // One thread: fills the ring.
   __device__ __forceinline__ void fetch_stages() {
+    const std::uint64_t policy = keep_lines(problem.weight_in_passing);
     Ring<stages> ring;
     for (Order tile{problem}; tile.any(); tile.next()) {
       int row, column;
@@ -95,7 +96,7 @@ struct Kernel {
           for (int piece = 0; piece < pieces; ++piece) {  // side by side in a row
             const int from = piece * problem.halves.padded + i * step;
             fetch_box(problem.x, address_of(to.x[piece]), full, from, row);
-            fetch_box_for(problem.w, address_of(to.w[piece][part]), full, from, column + part,
+            fetch_box_for(problem.w, address_of(to.w[piece][part]), full, from, column + part, policy,
                           (1 << cluster_blocks) - 1);
           }
           ring.advance();

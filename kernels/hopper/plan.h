@@ -41,6 +41,14 @@ struct Shape {
   int clusters = 0;  // that are there at the same time, of the kernel whose blocks agree on such statistics
 };
 
+// Whether the second cache is to give up the weight's lines first. Where rows are few they are read once, or by all tiles of rows at a
+// time, and then push out nothing that others have left there, some of it still to be written to memory. Of weights of 268 MB that was
+// slower.
+inline bool reads_weight_in_passing(const Shape& shape) {
+  constexpr std::int64_t most_rows = 1024, most_bytes = std::int64_t{160} << 20;
+  return shape.rows <= most_rows && shape.columns * shape.inner * shape.element_bytes <= most_bytes;
+}
+
 // TAILOR_HOPPER: `always`, `few_rows` and `strips`, also where it is the slower way, the kernel for tiles of many rows, that for few
 // rows, or that for few rows of halves or of 16-bit elements; `always_192` and `always_128`, as `always`, but tiles of so many columns
 // where there are some; `gather`, as `always`, but its blocks never agree on batch statistics; `never`.

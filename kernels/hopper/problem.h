@@ -11,7 +11,8 @@ namespace tailor::hopper {
 // Any kernel of this folder.
 struct Problem {
   const void* bias = nullptr;
-  int inner = 0;  // columns of x and of the weight
+  int inner = 0;                   // columns of x and of the weight
+  bool weight_in_passing = false;  // its lines are the first to leave the second cache
   Tail tail;
 };
 

@@ -108,6 +108,23 @@ __device__ __forceinline__ std::uint64_t ask_gpu(const std::uint64_t* from) {
 
 // --- the copy engine: boxes of a matrix, to and from shared memory ---
 
+// What becomes of fetched lines in the second cache: they are the first to be given up, or wait for their turn.
+__device__ __forceinline__ std::uint64_t keep_lines(bool in_passing) {
+  std::uint64_t policy;
+  if (in_passing)
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  else
+    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ void fetch_box(const CUtensorMap& map, Address to, Address barrier, int column, int row,
+                                          std::uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, "
+      "%4}], [%2], %5;" ::"r"(to),
+      "l"(&map), "r"(barrier), "r"(column), "r"(row), "l"(policy)
+      : "memory");
+}
 __device__ __forceinline__ void fetch_box(const CUtensorMap& map, Address to, Address barrier, int column, int row) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::
@@ -117,12 +134,11 @@ __device__ __forceinline__ void fetch_box(const CUtensorMap& map, Address to, Ad
 }
 // To the same place of every block of the cluster that is in `blocks`; each one's barrier hears of it.
 __device__ __forceinline__ void fetch_box_for(const CUtensorMap& map, Address to, Address barrier, int column, int row,
-                                              std::uint16_t blocks) {
+                                              std::uint64_t policy, std::uint16_t blocks) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
-      "{%3, %4}], "
-      "[%2], %5;" ::"r"(to),
-      "l"(&map), "r"(barrier), "r"(column), "r"(row), "h"(blocks)
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_"
+      "hint [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(to),
+      "l"(&map), "r"(barrier), "r"(column), "r"(row), "h"(blocks), "l"(policy)
       : "memory");
 }
 __device__ __forceinline__ void store_box(const CUtensorMap& map, Address from, int column, int row) {

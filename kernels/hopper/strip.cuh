@@ -74,6 +74,8 @@ struct Strip {
 
   // --- the last warpgroup brings ---
 
+  __device__ __forceinline__ std::uint64_t keep_weight() const { return keep_lines(problem.weight_in_passing); }
+
   // One thread: fetch_weight(stage, step) and fetch_x(stage, step), of which the former need not wait for the kernel before.
   template <class FetchWeight, class FetchX>
   __device__ __forceinline__ void fetch_all(FetchWeight fetch_weight, FetchX fetch_x) {

@@ -97,19 +97,14 @@ void normalise(std::shared_ptr<Graph> graph) {
   make_orders_constant(graph->block());
 }
 
-// Whether an op stands in a loop that may run it in different modes.
-bool turns_an_op(const std::shared_ptr<Graph>& graph) {
-  std::vector<const Node*> ops;
-  bool leaves = false;
-  for_each_block(graph->block(), [&](Block* block) {
-    for (const Node* node : block->nodes()) {
-      leaves = leaves || leaves_a_mode(node);
-      if (fused_chain(node)) ops.push_back(node);
-    }
+// The first node that leaves another mode behind than it found, as blocks of `with` do not; null where there is none.
+const Node* leaver_of_a_mode(Block* top) {
+  const Node* found = nullptr;
+  for_each_block(top, [&](Block* block) {
+    for (const Node* node : block->nodes())
+      if (!found && leaves_a_mode(node)) found = node;
   });
-  if (!leaves || ops.empty()) return false;
-  const Surroundings surroundings(graph);
-  return std::any_of(ops.begin(), ops.end(), [&](const Node* op) { return surroundings.turning_loop(op); });
+  return found;
 }
 
 // Methods were fused by themselves, and here they are called: inside `with autocast` an op must be what torch can cast, and where some
@@ -121,8 +116,16 @@ bool unfuse_what_was_called(const std::shared_ptr<Graph>& graph, bool is_executo
     for (const Node* node : block->nodes()) autocasts = autocasts || enters_autocast(node);
   });
   std::vector<Site> ignored;
-  const bool may_be_one = !is_executors && (Twins(*graph).has_equal_ops() || turns_an_op(graph));
+  const bool may_be_one = !is_executors && (Twins(*graph).has_equal_ops() || leaver_of_a_mode(graph->block()));
   return (autocasts || may_be_one) && unfuse_graph(graph, ignored, "");
+}
+
+// torch's executor judges of what it differentiates together by who reads it first, and would ask an op that may stand where nobody
+// wants a gradient.
+std::string beside(const Node* leaver) {
+  return describe(leaver) +
+         " leaves another mode behind, and beside an op torch might lose gradients; `with torch.no_grad():` leaves "
+         "none";
 }
 
 constexpr const char* taken = "what follows belongs to the chain of another linear";
@@ -185,12 +188,6 @@ class Search {
                                       : std::variant<Proof, std::string>(taken);
         if (auto* reason = std::get_if<std::string>(&proof)) {
           note(*chain, proven_nearness, *reason);
-          continue;
-        }
-        if (const Node* again = twins_.computed_again(whole)) {
-          note(*chain, proven_nearness,
-               "what it reads, the result of " + describe(again) +
-                   ", is computed before too, and torch would make one of the two, with gradients or without");
           continue;
         }
         if (const auto apart = twins_.apart(whole, std::get<Proof>(proof)); apart.from && apart.word.empty()) {
@@ -324,7 +321,8 @@ PassResult run_on(const std::shared_ptr<Graph>& graph, const PassOptions& option
   PassResult result;
   if (!has_linear(graph->block()) && !has_tailor_op(graph->block())) return result;
   result.changed = unfuse_what_was_called(graph, options.is_executors);
-  if (options.fuses) fuse_all(graph, options, of_all, result);
+  const Node* const leaver = of_all.empty() ? leaver_of_a_mode(graph->block()) : nullptr;
+  if (options.fuses) fuse_all(graph, options, leaver ? beside(leaver) : of_all, result);
   for_each_forked_graph(graph->block(), [&](const std::shared_ptr<Graph>& forked) {
     const PassResult inner = run_on(forked, options, of_all);
     result.sites.insert(result.sites.end(), inner.sites.begin(), inner.sites.end());

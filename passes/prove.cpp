@@ -127,10 +127,7 @@ void Surroundings::read(Block* block) {
     for (Block* inner : node->blocks()) {
       read(inner);
       const Row& below = rows_.at(inner);
-      for (const Foreign& f : below.barriers) {
-        row.barriers.push_back({index, f.node});
-        if (node->kind() == c10::prim::Loop && leaves_a_mode(f.node)) turning_loops_.insert(node);
-      }
+      for (const Foreign& f : below.barriers) row.barriers.push_back({index, f.node});
       for (const Foreign& f : below.writers) row.writers.push_back({index, f.node});
     }
   }
@@ -146,8 +143,6 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
   const Row& row = rows_.at(match.last()->owningBlock());
   if (places_.at(match.last()).under_autocast)
     return "it stands inside `with autocast`, which TorchScript carries out by casting the inputs of ops that it knows";
-  if (const Node* loop = turning_loop(match.last()))
-    return "it stands in " + describe(loop) + ", a turn of which may leave another mode to the next";
   // It raises where it stands, and shows what the weight was there, in the mode of there; the op reads it as it is later. Nor may
   // a node be put between the transpose and each product: torch makes one of two equal ones, also across no_grad.
   if (match.linear.is_apart)
@@ -194,25 +189,6 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
   return proof;
 }
 
-const Node* Surroundings::turning_loop(const Node* node) const {
-  if (turning_loops_.empty()) return nullptr;
-  bool was_changed = false;  // before it, in the same turn
-  for (const Node* at = node; at; at = at->owningBlock()->owningNode()) {
-    if (at->kind() == c10::prim::Loop && turning_loops_.contains(at)) return at;
-    if (was_changed) continue;
-    const auto& barriers = rows_.at(at->owningBlock()).barriers;
-    const auto here = std::lower_bound(barriers.begin(), barriers.end(), places_.at(at).index,
-                                       [](const Foreign& f, std::size_t index) { return f.index < index; });
-    const auto last = std::find_if(std::make_reverse_iterator(here), barriers.rend(),
-                                   [](const Foreign& f) { return leaves_a_mode(f.node); });
-    was_changed = last != barriers.rend();
-    const bool is_decided = was_changed && last->node->owningBlock() == at->owningBlock() &&
-                            is_aten(last->node, "set_grad_enabled") && torch::jit::toIValue(last->node->input(0));
-    if (is_decided) return nullptr;
-  }
-  return nullptr;
-}
-
 // Whether a foreign node after `part` can harm what the parts so far have read. Collects the tensors that it writes and
 // that only a look at the storages, at run time, can tell from the operands.
 std::string Surroundings::prove_writer(const Match& match, const Part& part, Node* writer, Gap& gap) {
@@ -237,6 +213,8 @@ std::string Surroundings::prove_writer(const Match& match, const Part& part, Nod
 
   for (const auto& [written, contents] : all_written) {
     Value* held = with_same_memory(written, part.node, assigned_attributes_);
+    if (match.linear.transpose && seen(written)->node() == match.linear.transpose)
+      return describe(writer) + " writes to the weight's transpose, which the chain has read";
     for (const Value* operand : read) {
       const Value* value = seen(const_cast<Value*>(operand));
       for (Value* target : {written, held})

@@ -34,10 +34,6 @@ class Surroundings {
  public:
   explicit Surroundings(std::shared_ptr<Graph> graph);
 
-  // The loop whose turns may run the node, a chain's last or a fused op, in different modes; null where none is seen. Unrolled, its
-  // ops are equal.
-  const Node* turning_loop(const Node* node) const;
-
   // The reason against, or the proof.
   std::variant<Proof, std::string> prove(const Match& match);
 
@@ -65,7 +61,6 @@ class Surroundings {
   std::unordered_map<const Node*, Place> places_;  // of ATen's ops, and of branches and loops
   std::unordered_map<const Block*, Row> rows_;
   std::unordered_set<std::string> assigned_attributes_;
-  std::unordered_set<const Node*> turning_loops_;  // in which a turn may leave another mode to the next
   int autocast_depth_ = 0;
   std::unique_ptr<torch::jit::AliasDb> aliases_;  // built when first asked: most graphs have no writer
 };

@@ -47,11 +47,7 @@ bool is_written_in_place(const Match& match) {
 // Equal for values that torch would make one of, or may; an object's attribute among them, wherever it is read.
 class Twins::Numbers {
  public:
-  // `leaves_a_mode`: whether what is computed again is asked for.
-  Numbers(Block* top, bool leaves_a_mode) : leaves_a_mode_(leaves_a_mode) { read(top); }
-
-  // Whether a node that always runs before it computes it too, and it may be in another mode and without gradients.
-  bool is_computed_again(Value* value) const { return again_.contains(behind_guards(value)); }
+  explicit Numbers(Block* top) { read(top); }
 
   std::size_t of(const Value* value) {
     if (!value || value->type()->isSubtypeOf(*c10::NoneType::get())) return 0;  // an argument that is left out
@@ -63,49 +59,10 @@ class Twins::Numbers {
  private:
   void read(Block* block) {
     for (Node* node : block->nodes()) {
-      if (leaves_a_mode(node)) leave_mode(switches_on(node));
-      const auto blocks = node->blocks();
-      const bool stays = !leaves_a_mode_ || std::all_of(blocks.begin(), blocks.end(), keeps_mode);
-      if (!stays && node->kind() == c10::prim::Loop) leave_mode(false);  // for the turn that comes next
-      const Mode at_first = now_;
-      for (Block* inner : blocks) {
-        read(inner);
-        now_ = at_first;
-      }
-      if (!stays) leave_mode(false);
+      for (Block* inner : node->blocks()) read(inner);
       if (const Node* same = like(node))
         for (std::size_t i = 0; i < node->outputs().size(); ++i) numbers_[node->output(i)] = of(same->output(i));
-      if (!leaves_a_mode_ || !is_computed(node)) continue;
-      auto& all = computed_[of(node->output())];
-      const auto before =
-          std::find_if(all.begin(), all.end(), [&](const Computed& each) { return node->isDominatedBy(each.node); });
-      if (before == all.end())
-        all.push_back({node, now_.number});
-      else if (before->mode != now_.number && !now_.wants_gradients)
-        again_.insert(node->output());
     }
-  }
-
-  struct Mode {
-    int number = 0;                // another one wherever it may be another mode
-    bool wants_gradients = false;  // for certain
-  };
-
-  void leave_mode(bool wants_gradients) { now_ = {++last_mode_, wants_gradients}; }
-
-  static bool switches_on(const Node* node) {
-    const auto on = is_aten(node, "set_grad_enabled") ? torch::jit::toIValue(node->input(0)) : std::nullopt;
-    return on && on->isBool() && on->toBool();
-  }
-
-  // Whether after it the mode is what it was before, or one that wants gradients.
-  static bool keeps_mode(Block* block) {
-    for (Node* node : block->nodes().reverse()) {
-      if (leaves_a_mode(node)) return switches_on(node);
-      const auto blocks = node->blocks();
-      if (!std::all_of(blocks.begin(), blocks.end(), keeps_mode)) return false;
-    }
-    return true;
   }
 
   // The first node that computes what this one does; null where that is not known, or this is it.
@@ -123,21 +80,7 @@ class Twins::Numbers {
     return is_new ? nullptr : found->second;
   }
 
-  static bool is_computed(const Node* node) {
-    return node->kind() != c10::prim::Constant && node->kind() != c10::prim::GetAttr && node->outputs().size() == 1 &&
-           node->output()->type()->isSubtypeOf(*c10::TensorType::get());
-  }
-
-  const bool leaves_a_mode_;
   std::size_t next_ = 1;
-  struct Computed {
-    const Node* node;
-    int mode;
-  };
-  Mode now_;
-  int last_mode_ = 0;
-  std::unordered_map<std::size_t, std::vector<Computed>> computed_;
-  std::unordered_set<const Value*> again_;
   std::unordered_map<const Value*, std::size_t> numbers_;
   std::unordered_set<Node*, torch::jit::HashNode, torch::jit::EqualNode> constants_;
   std::map<std::vector<std::size_t>, const Node*> nodes_;
@@ -145,10 +88,7 @@ class Twins::Numbers {
 
 Twins::Twins(Graph& graph) : graph_(graph) {
   for_each_block(graph.block(), [&](Block* block) {
-    for (const Node* node : block->nodes()) {
-      changes_a_mode_ = changes_a_mode_ || changes_a_mode(node);
-      leaves_a_mode_ = leaves_a_mode_ || leaves_a_mode(node);
-    }
+    for (const Node* node : block->nodes()) changes_a_mode_ = changes_a_mode_ || changes_a_mode(node);
   });
 }
 Twins::~Twins() = default;
@@ -163,7 +103,7 @@ const Twins::Noted* Twins::find_or_keep(const Chain& chain, Noted noted) {
     of_chain.alike.push_back(std::move(noted));
     return nullptr;
   }
-  if (!numbers_) numbers_ = std::make_unique<Numbers>(graph_.block(), leaves_a_mode_);
+  if (!numbers_) numbers_ = std::make_unique<Numbers>(graph_.block());
   const auto key_of = [&](const Noted& each) {
     std::vector<std::size_t> key{each.turned ? std::size_t{1} : 0};
     for (const Value* argument : each.arguments) key.push_back(numbers_->of(argument));
@@ -179,21 +119,6 @@ bool Twins::has_equal_ops() {
   return has_equal_ops_;
 }
 
-const Node* Twins::computed_again(const std::vector<Value*>& arguments) {
-  if (!leaves_a_mode_) return nullptr;
-  if (!numbers_) numbers_ = std::make_unique<Numbers>(graph_.block(), leaves_a_mode_);
-  for (Value* argument : arguments)
-    if (argument && numbers_->is_computed_again(argument) && !read_by_ops_.contains(numbers_->of(argument)))
-      return behind_guards(argument)->node();
-  for (const Value* argument : arguments) read_by_ops_.insert(numbers_->of(argument));
-  return nullptr;
-}
-
-const Node* Twins::computed_again(const Match& match) {
-  note_ops();
-  return computed_again(arguments_of(match));
-}
-
 void Twins::note_ops() {
   if (std::exchange(knows_ops_, true)) return;
   for_each_block(graph_.block(), [&](Block* block) {
@@ -206,7 +131,6 @@ void Twins::note_ops() {
       Node* const weight = behind_guards(arguments[1])->node();
       const bool turned = is_aten(weight, turn);
       if (turned) arguments[1] = weight->input();
-      if (computed_again(arguments)) has_equal_ops_ = true;
       OfChain& all = noted_[chain];
       if (!all.first) all.first = op;
       if (!all.checked.insert(checked).second) has_equal_ops_ = true;

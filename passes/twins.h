@@ -22,14 +22,8 @@ class Twins {
   explicit Twins(Graph& graph);
   ~Twins();
 
-  // Whether there is a mode in which parts of the graph run and others do not, and two ops stand there that nothing tells apart, or one
-  // that reads what is computed again.
+  // Whether there is a mode in which parts of the graph run and others do not, and two ops stand there that nothing tells apart.
   bool has_equal_ops();
-
-  // What the chain reads and a node before has computed too, which none of the ops so far reads, in a graph that calls set_grad_enabled.
-  // torch makes one of the two. What it differentiates together it takes to want a gradient if the first to read it from outside sees
-  // it want one: that would be the op, which may stand where nothing does.
-  const Node* computed_again(const Match& match);
 
   // How a chain's op is kept from being one with that of another chain, or one that stands in the graph.
   struct Apart {
@@ -56,18 +50,15 @@ class Twins {
     std::set<std::optional<std::string>> checked;  // of all ops
   };
 
-  const Node* computed_again(const std::vector<Value*>& arguments);
   void note_ops();
   const Noted* find_or_keep(const Chain& chain, Noted noted);
   bool may_become_constant(Value* value);
 
   Graph& graph_;
   bool changes_a_mode_ = false;
-  bool leaves_a_mode_ = false;
   bool knows_ops_ = false;
   bool has_equal_ops_ = false;
   std::unique_ptr<Numbers> numbers_;
-  std::set<std::size_t> read_by_ops_;
   std::unique_ptr<FromArguments> from_arguments_;
   std::unordered_map<const Chain*, OfChain> noted_;
 };

@@ -17,8 +17,9 @@ struct Terms {
   // This call has gone back through what was written to unseen by a version counter: eager's gradient is of old values and
   // of new ones, as it has kept this or that.
   bool gradients_may_differ = false;
-  bool zeros_for_none = false;  // a gradient of zeros is as good as none
-  bool any_error = false;       // where both sides raise, it need not be the same
+  bool zeros_for_none = false;    // a gradient of zeros is as good as none
+  bool any_error = false;         // where both sides raise, it need not be the same
+  bool may_say_it_wants = false;  // a gradient, and then has none
   // torch's executor moves writes past what raises, when it gathers what has gradients: what a call that raises had written
   // before is then another thing than the graph says, and what it computes afterwards too.
   bool writes_may_move = false;

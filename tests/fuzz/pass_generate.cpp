@@ -25,10 +25,7 @@ class Writer {
   }
 
   // Blocks that a method may call, of `out` features.
-  void add_block(const ClassPtr& block) {
-    blocks_.push_back(block);
-    of_blocks_ = model_.chains.size();
-  }
+  void add_block(const ClassPtr& block) { blocks_.push_back(block); }
 
   void add_method(const std::string& name, int items) {
     has_h_ = false;
@@ -118,16 +115,7 @@ class Writer {
   Planted planted(std::vector<Piece>& into, bool twisted) {
     std::int64_t features = 0;
     const std::string input = draw_input(into, features);
-    Planted plant = spell(scope_, input, features, "x", in_, twisted);
-    if (switches(0, model_.chains.size())) let_stay_if_again(plant);
-    return plant;
-  }
-
-  // Of what is computed in two modes torch makes one, and gradients are lost beside an op that reads it without them.
-  void let_stay_if_again(const Planted& plant) {
-    if (!plant.computes_again) return;
-    disturb(model_.chains[static_cast<std::size_t>(plant.chain)], Fate::either,
-            "an operand computed in another mode too");
+    return spell(scope_, input, features, "x", in_, twisted);
   }
 
   // Nothing is overwritten that nobody has read: torch would take the chain that made it out of the graph.
@@ -201,7 +189,6 @@ class Writer {
     const int again = static_cast<int>(model_.chains.size());
     Chain& of_plant = model_.chains[static_cast<std::size_t>(plant.chain)];
     disturb(of_plant, Fate::fuses, twice_planted);
-    let_stay_if_again(plant);
     model_.chains.push_back(Chain(of_plant));
     Piece whole;
     whole.number = scope_.number();
@@ -214,10 +201,10 @@ class Writer {
       }
     };
     const auto without_gradients = [&](int chain) {
-      whole.body.push_back(line("torch.set_grad_enabled(False)"));
-      write(whole.body, chain);
-      whole.body.push_back(line("t = t + " + plant.result + ".mean()"));
-      whole.body.push_back(line("torch.set_grad_enabled(True)"));
+      std::vector<Piece> body;
+      write(body, chain);
+      body.push_back(line("t = t + " + plant.result + ".mean()"));
+      whole.body.push_back(under("with no_grad():", std::move(body)));
     };
     const bool first = random_.chance(0.5);
     if (first) without_gradients(plant.chain);
@@ -270,14 +257,7 @@ class Writer {
     whole.number = scope_.number();
     const std::string i = scope_.fresh("i");
     std::vector<Piece> body;
-    const std::size_t first = model_.chains.size();
-    const bool called = std::exchange(calls_block_, false);
     inner_flow(body, random_.of({1, 1, 2}), depth + 1);
-    if (switches(first, model_.chains.size()) || (calls_block_ && switches(0, of_blocks_))) {
-      may_stay(first, model_.chains.size());
-      if (calls_block_) may_stay(0, of_blocks_);
-    }
-    calls_block_ = calls_block_ || called;
     if (random_.chance(0.3)) {
       body.push_back(line(i + " = " + i + " + 1"));
       whole.body = {line(i + " = 0"), under("while " + i + " < 2:", std::move(body))};
@@ -290,22 +270,7 @@ class Writer {
     into.push_back(std::move(whole));
   }
 
-  // Whether one of these chains leaves another mode behind than it found; a loop's turns then run in more than one.
-  bool switches(std::size_t from, std::size_t to) const {
-    return std::any_of(model_.chains.begin() + static_cast<std::ptrdiff_t>(from),
-                       model_.chains.begin() + static_cast<std::ptrdiff_t>(to), [](const Chain& chain) {
-                         return std::any_of(
-                             chain.disturbed.begin(), chain.disturbed.end(), [](const std::string& what) {
-                               return what.starts_with("gradients switched off") || what == twice_planted;
-                             });
-                       });
-  }
-  void may_stay(std::size_t from, std::size_t to) {
-    for (std::size_t i = from; i < to; ++i) disturb(model_.chains[i], Fate::either, "gradients switched in its loop");
-  }
-
   void block(std::vector<Piece>& into) {
-    calls_block_ = true;
     const std::string child = scope_.child("block", random_.of(blocks_));
     into.push_back(line("h = self." + child + ".forward(h)", scope_.number()));
   }
@@ -336,10 +301,13 @@ class Writer {
   Scope scope_;
   std::int64_t in_;
   std::vector<ClassPtr> blocks_;
-  std::size_t of_blocks_ = 0;  // chains, the first ones
-  bool calls_block_ = false;   // since the innermost loop's beginning
   bool has_h_ = false;
 };
+
+bool switches_gradients_off(const Chain& chain) {
+  return std::ranges::any_of(chain.disturbed,
+                             [](const std::string& what) { return what.starts_with("gradients switched off"); });
+}
 
 }  // namespace
 
@@ -369,6 +337,8 @@ Model generate(std::uint64_t seed) {
     for (Chain& chain : model.chains)
       for (const std::string& what : chain.disturbed)
         if (what.find("written to") != std::string::npos) chain.fate = std::max(chain.fate, Fate::either);
+  if (std::ranges::any_of(model.chains, switches_gradients_off))  // nobody follows which of them stand in one graph
+    for (Chain& chain : model.chains) disturb(chain, Fate::either, "gradients switched off in the model");
   draw_calls(random, model, methods);
   model.doors = draw_doors(seed);
   return model;

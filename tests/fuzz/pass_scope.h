@@ -1,7 +1,5 @@
 // The class that is being written: names for what a chain or a disturbance needs, and the attributes behind them.
 #pragma once
-#include <set>
-
 #include "pass_model.h"
 #include "random.h"
 
@@ -94,9 +92,6 @@ class Scope {
 
   // All tensors of chains and of submodules so far.
   std::vector<std::string> paths;
-
-  // What is computed of them for chains, as it is written.
-  std::set<std::string> computed;
 
   // Where a variable may be added to what the method returns: its own block.
   std::vector<std::string>* returned = nullptr;

@@ -29,7 +29,6 @@ struct Planted {
   std::vector<Statement> statements;
   std::vector<Operand> operands;  // in the order in which they are read
   std::string input, result;
-  bool computes_again = false;  // an operand that is computed for another chain too
 };
 
 // The rules whose chains are planted, sorted.

@@ -15,11 +15,6 @@ std::string Speller::wrapped(const std::string& path) {
                              path + ".view(-1)", path + ".abs()", path + ".detach()"});
 }
 
-std::string Speller::computed(std::string expression) {
-  out_.computes_again = !s_.computed.insert(expression).second || out_.computes_again;
-  return expression;
-}
-
 std::string Speller::another_linear() {
   const std::int64_t out = s_.model.sizes.out;
   return "torch.linear(" + other_input_ + ", " + attribute("w", {out, other_in_}) + ")";
@@ -65,12 +60,12 @@ std::string Speller::vector(const char* prefix) {
   read(path, true);
   if (r_.chance(0.5)) {
     work_inside_ = true;
-    return computed(wrapped(path));
+    return wrapped(path);
   }
   const std::string name = s_.fresh("v");
-  const std::string text = r_.of<std::string>(
-      {wrapped(path), path + ".clone()", "[" + path + "][0]", "(" + path + ", " + path + ")[1]", path});
-  out_.setup.push_back(name + " = " + (text == path ? text : computed(text)));
+  out_.setup.push_back(name + " = " +
+                       r_.of<std::string>({wrapped(path), path + ".clone()", "[" + path + "][0]",
+                                           "(" + path + ", " + path + ")[1]", path}));
   return name;
 }
 

@@ -53,7 +53,6 @@ class Speller {
   };
   std::string vector(const char* prefix);
   std::string wrapped(const std::string& path);
-  std::string computed(std::string expression);
   Number number();
   std::string another_linear();  // of the same shape
   void combine(const char* name, const char* sign, const std::string& other, bool other_is_tensor, bool may_be_complex);

@@ -95,10 +95,9 @@ TEST(InPlaceResults, AreGivenBackAroundAnOp) {
 TEST(InPlaceResults, ChangeNoGradients) {
   const char* body =
       "t = torch.addmm(self.b2, x, self.w2.t())\n"
-      "torch.set_grad_enabled(False)\n"
-      "t.add_(self.b)\n"
-      "s = t.sigmoid()\n"
-      "torch.set_grad_enabled(True)\n"
+      "with no_grad():\n"
+      "    t.add_(self.b)\n"
+      "    s = t.sigmoid()\n"
       "h = t.sum() * 0.5 + s\n"
       "return self.batch_norm(self.linear(x) * self.scale) + h";
   const auto gradient = [](Module module, at::Tensor x) {

@@ -9,7 +9,7 @@
 namespace tailor::test {
 
 // What Module::define does, with a name for the file that reports and errors point to, and with `fork`, `annotate`,
-// `Exception` and `tailor` among the names that the text may use.
+// `Exception`, `no_grad` and `tailor` among the names that the text may use.
 void define(torch::jit::Module& module, const std::string& text, const std::string& file);
 
 // Inlines the calls of a graph and of those that it forks, as the pass expects it.

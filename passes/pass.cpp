@@ -112,11 +112,16 @@ const Node* leaver_of_a_mode(Block* top) {
 bool unfuse_what_was_called(const std::shared_ptr<Graph>& graph, bool is_executors) {
   if (!has_tailor_op(graph->block())) return false;
   bool autocasts = false;
+  bool runs_an_op = false;  // itself; what it forks is another graph
   for_each_block(graph->block(), [&](Block* block) {
-    for (const Node* node : block->nodes()) autocasts = autocasts || enters_autocast(node);
+    for (const Node* node : block->nodes()) {
+      autocasts = autocasts || enters_autocast(node);
+      runs_an_op = runs_an_op || fused_chain(node);
+    }
   });
   std::vector<Site> ignored;
-  const bool may_be_one = !is_executors && (Twins(*graph).has_equal_ops() || leaver_of_a_mode(graph->block()));
+  const bool may_be_lost = runs_an_op && leaver_of_a_mode(graph->block());
+  const bool may_be_one = !is_executors && (Twins(*graph).has_equal_ops() || may_be_lost);
   return (autocasts || may_be_one) && unfuse_graph(graph, ignored, "");
 }
 

@@ -191,11 +191,12 @@ class Judge {
   }
 
   // What torch's executor does of what it gathers to differentiate, and does no more once it gathers nothing. A result that
-  // nobody has gone back through counts as one with a gradient of zeros, where eager has none; and of two linears that raise
-  // one is moved behind the other; and what is computed under no_grad may say that it wants a gradient: all else must agree then. And torch does not see that what writes to a list's tensors
-  // writes to the tensors, and moves their readers past it: unfused as well, but not always the same readers.
+  // nobody has gone back through counts as one with a gradient of zeros, where eager has none; what is computed under no_grad
+  // may say that it wants one; and of two linears that raise one is moved behind the other: all else must agree then. And
+  // torch does not see that what writes to a list's tensors writes to the tensors, and moves their readers past it: unfused
+  // as well, but not always the same readers.
   bool is_of_gathering(Door door, const Terms& terms) {
-    if (door != Door::fuse || (compiled_.forks() && model_.writes_lists)) return false;  // the pass's door has agreed
+    if (door != Door::fuse) return false;  // the pass's door has agreed exactly
     const auto differs = [&](const Terms& these) {
       const Compiled again(model_, without_);
       Graphs graphs;
@@ -204,7 +205,7 @@ class Judge {
     };
     Terms all_else = terms;
     all_else.zeros_for_none = all_else.any_error = all_else.may_say_it_wants = true;
-    if (!model_.writes_lists && differs(all_else)) return false;
+    if ((!model_.writes_lists || compiled_.forks()) && differs(all_else)) return false;
     const torch::jit::GraphOptimizerEnabledGuard off(false);  // of this thread
     return !differs(terms);
   }

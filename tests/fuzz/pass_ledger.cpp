@@ -1,6 +1,7 @@
 #include "pass_ledger.h"
 
 #include <torch/csrc/jit/passes/common_subexpression_elimination.h>
+#include <torch/csrc/jit/passes/loop_unrolling.h>
 
 #include <algorithm>
 
@@ -20,6 +21,15 @@ bool has_line(torch::jit::Graph& graph, const std::vector<std::string>& lines) {
     }
   });
   return found;
+}
+
+void make_one_of_equals(std::shared_ptr<torch::jit::Graph> graph, bool unrolled) {
+  if (unrolled) torch::jit::UnrollLoops(graph);
+  torch::jit::EliminateCommonSubexpression(graph);
+  for_each_block(graph->block(), [&](torch::jit::Block* block) {
+    for (torch::jit::Node* node : block->nodes())
+      if (const auto forked = forked_graph(node)) make_one_of_equals(forked, unrolled);
+  });
 }
 
 }  // namespace
@@ -90,12 +100,13 @@ std::string Ledger::note_at(Door door, const Places& made, bool wrong) {
   return first;
 }
 
-// What the pass fuses where torch has made one of equal nodes, two chains' products among them, which its executor does first.
-Places Ledger::left_by_torch() const {
+// What the pass fuses where torch has made one of equal nodes, two chains' products among them, and of an unrolled loop's, which its
+// executor does first.
+Places Ledger::left_by_torch(bool unrolled) const {
   Places places;
   for (const auto& [method, graph] : plain_) {
     const auto copy = graph->copy();
-    torch::jit::EliminateCommonSubexpression(copy);
+    make_one_of_equals(copy, unrolled);
     run_pass(copy, PassOptions());
     places.look(*copy);
   }
@@ -113,12 +124,13 @@ Places Ledger::seen_by(const Watch& watch, const Side& side) {
     const bool is_seen = std::ranges::any_of(own.left, [&](const auto& line) { return watch.places.know({line}); });
     if (side.finished(method) >= 2 && !is_seen) called.look(*graph, Places::Forks::not_in);
   }
-  std::optional<Places> merged;
+  std::vector<Places> merged;
   for (const auto& [number, lines] : compiled_.sites()) {
     const std::string& rule = model_.chains[static_cast<std::size_t>(number)].rule;
     if (!watch.places.have_op(lines, rule)) {
-      if (!merged) merged = left_by_torch();
-      if (!merged->have_op(lines, rule)) continue;
+      if (merged.empty()) merged = {left_by_torch(false), left_by_torch(true)};
+      const auto have_it = [&](const Places& places) { return places.have_op(lines, rule); };
+      if (!std::ranges::all_of(merged, have_it)) continue;
     }
     if (std::ranges::any_of(lines, [&](const std::string& line) { return plain.addmm.contains(line); })) continue;
     made.take(lines, watch.places.know(lines) ? watch.places : called);

@@ -28,7 +28,7 @@ class Ledger {
 
  private:
   bool is_run(const std::vector<std::string>& lines) const;
-  Places left_by_torch() const;
+  Places left_by_torch(bool unrolled) const;
 
   const Model& model_;
   const Compiled& compiled_;

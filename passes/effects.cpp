@@ -136,6 +136,15 @@ bool leaves_a_mode(const Node* node) {
   return changes_a_mode(node) && node->kind() != c10::prim::Enter && node->kind() != c10::prim::Exit;
 }
 
+const Node* leaver_of_a_mode(Block* top) {
+  const Node* found = nullptr;
+  for_each_block(top, [&](Block* block) {
+    for (const Node* node : block->nodes())
+      if (!found && leaves_a_mode(node)) found = node;
+  });
+  return found;
+}
+
 bool is_block_of_no_mode(const Node* node) {
   if (node->kind() != c10::prim::Enter && node->kind() != c10::prim::Exit) return false;
   const auto type = node->input(0)->type()->cast<c10::ClassType>();

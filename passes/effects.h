@@ -18,6 +18,7 @@ bool changes_a_mode(const Node* node);
 
 // Whether it does so for good, not only up to the end of a `with` block.
 bool leaves_a_mode(const Node* node);
+const Node* leaver_of_a_mode(Block* top);  // the first there is, or null
 
 // Whether the node begins or ends a `with` block of another kind, torch's profiler or a class of the user's.
 bool is_block_of_no_mode(const Node* node);

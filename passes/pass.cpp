@@ -97,16 +97,6 @@ void normalise(std::shared_ptr<Graph> graph) {
   make_orders_constant(graph->block());
 }
 
-// The first node that leaves another mode behind than it found, as blocks of `with` do not; null where there is none.
-const Node* leaver_of_a_mode(Block* top) {
-  const Node* found = nullptr;
-  for_each_block(top, [&](Block* block) {
-    for (const Node* node : block->nodes())
-      if (!found && leaves_a_mode(node)) found = node;
-  });
-  return found;
-}
-
 // Methods were fused by themselves, and here they are called: inside `with autocast` an op must be what torch can cast, and where some
 // have gradients and others none, torch must not make one of equal ops, which the pass can tell only from what was written.
 bool unfuse_what_was_called(const std::shared_ptr<Graph>& graph, bool is_executors) {

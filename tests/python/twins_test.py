@@ -28,6 +28,18 @@ BODIES = [
     OFF.format(f"F.linear(x, {P})") + ON.format("x @ self.proj.weight.t() + self.proj.bias"),
     OFF.format("torch.addmm(self.proj.bias, x, self.proj.weight.t())") + ON.format(f"F.linear(x, {P})"),
 ]
+# what leaves another mode behind, and how many calls without gradients come first: torch makes one of the linears
+OFF_IF, ON_IF = [f"if x.size(0) > 3:\n    torch.set_grad_enabled({mode})\n" for mode in (False, True)]
+LEAVING = [
+    ("h = x * 2.0\nz = self.proj(h)\nu = self.scale * 2.0\n" + OFF_IF + "y = F.group_norm(F.silu(self.proj(h) + u), 3)\n"
+     "torch.set_grad_enabled(True)\nreturn y, h, z", 0),
+    ("h = x * 2.0\nz = self.proj(h)\n" + OFF_IF + "y = self.proj(h)\ny = torch.sigmoid(y) * 1.7 + y\n"
+     "torch.set_grad_enabled(True)\nreturn y, h, z", 0),
+    ("y = F.batch_norm(self.proj(x) * self.scale, self.buf, self.buf.abs() + 0.1)\ntorch.set_grad_enabled(True)\n"
+     "z = self.proj(x)\n" + OFF_IF + "return z, y", 2),
+    ("z = x @ self.proj.weight.t() + self.proj.bias\ntorch.set_grad_enabled(False)\nu = torch.tanh(self.scale)\n" + ON_IF +
+     "y = F.group_norm(F.silu(x @ self.proj.weight.t() + u), 3)\nreturn z, y", 2),
+]
 # of the module's own tensors alone; x scales the results
 HELD = "v = self.buf.expand(7, 12)\n" + OFF.format(f"F.linear(v, {P})") + ON.format(f"F.linear(v, {P})").replace("a * 1.5, b.tanh()", "(a * x).sum() + (b * x).tanh().sum()")
 
@@ -81,6 +93,7 @@ class TwinsTest(Following):
         x = torch.linspace(-1, 1, 84).reshape(7, 12).requires_grad_()
         net.zero_grad()
         results = net(x)
+        torch.set_grad_enabled(True)
         results = results if isinstance(results, tuple) else (results,)
         sum(result.sum() for result in results).backward()
         return [r.requires_grad for r in results], {"x": x.grad, **{name: p.grad for name, p in net.named_parameters()}}
@@ -131,6 +144,19 @@ class TwinsTest(Following):
                         net(torch.ones(7, 12))
                 self.assert_gradients(net, wanted, body)
         self.assertGreater(asked, len(BODIES) / 2)
+
+    def test_where_another_mode_is_left(self):
+        """What torch does of such a script it does of the fused one: there is nothing fused in it."""
+        for body, calls in LEAVING:
+            plain, net = scripted(body, on=False).eval(), scripted(body).eval()
+            for each in (plain, net):
+                for _ in range(calls):
+                    with torch.no_grad():
+                        each(torch.ones(7, 12))
+                    torch.set_grad_enabled(True)
+            for _ in range(3):
+                self.assert_gradients(net, self.gradients(plain), body, calls=1)
+            self.assertFalse(is_fused(net), body)
 
     def test_called_in_two_modes(self):
         """By a parent, whether or not that is to be fused itself."""

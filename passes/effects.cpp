@@ -132,15 +132,14 @@ bool changes_a_mode(const Node* node) {
           (name.find("grad_enabled") != std::string_view::npos || name.find("autocast") != std::string_view::npos));
 }
 
-bool leaves_a_mode(const Node* node) {
-  return changes_a_mode(node) && node->kind() != c10::prim::Enter && node->kind() != c10::prim::Exit;
-}
-
 const Node* leaver_of_a_mode(Block* top) {
+  const auto leaves_it = [](const Node* node) {
+    return changes_a_mode(node) && node->kind() != c10::prim::Enter && node->kind() != c10::prim::Exit;
+  };
   const Node* found = nullptr;
   for_each_block(top, [&](Block* block) {
     for (const Node* node : block->nodes())
-      if (!found && leaves_a_mode(node)) found = node;
+      if (!found && leaves_it(node)) found = node;
   });
   return found;
 }

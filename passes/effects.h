@@ -16,9 +16,8 @@ bool leaves_autocast(const Node* node);
 // Whether what follows the node may run in another mode than what is before it: with gradients, or under autocast.
 bool changes_a_mode(const Node* node);
 
-// Whether it does so for good, not only up to the end of a `with` block.
-bool leaves_a_mode(const Node* node);
-const Node* leaver_of_a_mode(Block* top);  // the first there is, or null
+// The first node that does so for good, not only up to the end of a `with` block; null where there is none.
+const Node* leaver_of_a_mode(Block* top);
 
 // Whether the node begins or ends a `with` block of another kind, torch's profiler or a class of the user's.
 bool is_block_of_no_mode(const Node* node);

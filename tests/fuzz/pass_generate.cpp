@@ -12,8 +12,6 @@ namespace {
 using Kind = Attribute::Kind;
 using Values = Attribute::Values;
 
-constexpr const char* twice_planted = "the same chain with and without gradients";
-
 // One class: methods made of chains, branches, loops and calls of blocks. In a method `x` is its input, `h` the value that
 // flows on, of `out` features once it is there, and `t` collects what else is to be seen.
 class Writer {
@@ -188,7 +186,7 @@ class Writer {
     const Planted plant = planted(into, false);
     const int again = static_cast<int>(model_.chains.size());
     Chain& of_plant = model_.chains[static_cast<std::size_t>(plant.chain)];
-    disturb(of_plant, Fate::fuses, twice_planted);
+    disturb(of_plant, Fate::fuses, "the same chain with and without gradients");
     model_.chains.push_back(Chain(of_plant));
     Piece whole;
     whole.number = scope_.number();

@@ -93,7 +93,7 @@ class TwinsTest(Following):
         x = torch.linspace(-1, 1, 84).reshape(7, 12).requires_grad_()
         net.zero_grad()
         results = net(x)
-        torch.set_grad_enabled(True)
+        torch.set_grad_enabled(True)  # the script may have left it off
         results = results if isinstance(results, tuple) else (results,)
         sum(result.sum() for result in results).backward()
         return [r.requires_grad for r in results], {"x": x.grad, **{name: p.grad for name, p in net.named_parameters()}}

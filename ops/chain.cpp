@@ -46,8 +46,10 @@ void detail::require_line(const Chain& chain) {
   if (chain.steps.size() > Chain::max_steps) fail("more steps than Chain::max_steps");
   int previous = 0;
   int norms = 0;
+  std::size_t operands = 0;
   for (int i = 1; i <= chain.last(); ++i) {
     const Step& step = chain.steps[static_cast<std::size_t>(i)];
+    operands += step.is_operand() ? 1 : step.is_norm() ? 2 : 0;
     if (step.is_operand()) continue;
     if (step.left != previous && step.right != previous) fail("a step does not read the one before it");
     const auto is_scalar = [&](int operand) {
@@ -58,6 +60,8 @@ void detail::require_line(const Chain& chain) {
     previous = i;
   }
   if (norms > 1) fail("more than one norm");
+  if (operands > Chain::max_operands)
+    fail("more operands, a norm's weight and bias among them, than Chain::max_operands");
 }
 
 const std::vector<const Chain*>& all_chains() { return registry(); }

@@ -27,6 +27,7 @@ std::string_view to_string(Step::Kind kind);
 // Every operation but the linear reads the result of the operation before it, so that a chain is a line, not a tree.
 struct Chain {
   static constexpr std::size_t max_steps = 16;
+  static constexpr std::size_t max_operands = 4;  // and what norms learn: as many as the guards take (ops/guards.cpp)
 
   std::string_view name;
   std::vector<Step> steps;

@@ -15,6 +15,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -26,7 +27,9 @@
 namespace tailor {
 namespace {
 
-using OptionalTensors = c10::List<std::optional<at::Tensor>>;
+using Operand = const std::optional<at::Tensor>&;  // none where it is a number
+using Operands = c10::ArrayRef<std::optional<at::Tensor>>;
+using OperandList = c10::List<std::optional<at::Tensor>>;  // as files have them that were fused when lists were taken
 
 // For a backward, which raises if there is to be one: nested tensors have no sizes to save.
 bool may_not_be_saved(const at::Tensor& t) {
@@ -50,10 +53,10 @@ bool is_float32_or_less(at::ScalarType type) {
 // Whether any tensor that a guard is given is such a one.
 template <class Predicate>
 bool is_any(const Predicate& such, const at::Tensor& input, const at::Tensor& weight,
-            const std::optional<at::Tensor>& bias, const OptionalTensors& operands) {
+            const std::optional<at::Tensor>& bias, Operands operands) {
   if (such(input) || such(weight) || (bias && such(*bias))) return true;
-  for (std::size_t i = 0; i < operands.size(); ++i)
-    if (const std::optional<at::Tensor> operand = operands.get(i); operand && such(*operand)) return true;
+  for (const auto& operand : operands)
+    if (operand && such(*operand)) return true;
   return false;
 }
 
@@ -87,13 +90,11 @@ bool broadcast(at::DimVector& shape, at::IntArrayRef other) {
 
 // The shape of the chain's steps so far, where it can be told from the operands that eager raises nothing.
 std::optional<at::DimVector> shape_without_work(const at::Tensor& input, const at::Tensor& weight,
-                                                const std::optional<at::Tensor>& bias,
-                                                const OptionalTensors& operands) {
+                                                const std::optional<at::Tensor>& bias, Operands operands) {
   if (!linear_fits(input, weight, bias)) return std::nullopt;
   at::DimVector shape(input.sizes());
   shape.back() = weight.size(0);
-  for (std::size_t i = 0; i < operands.size(); ++i) {
-    const std::optional<at::Tensor> operand = operands.get(i);
+  for (const auto& operand : operands) {
     if (!operand) continue;
     // A 0-dimensional tensor of the CPU goes with any device.
     const bool fits =
@@ -114,22 +115,20 @@ bool has_strides_of_its_own(const at::Tensor& t) {
 }
 
 // Whether an operand may give a result its strides: torch gives them to a sum or a product from the left operand, where that is as large.
-bool may_lie_across(const OptionalTensors& operands) {
-  for (std::size_t i = 0; i < operands.size(); ++i) {
-    const std::optional<at::Tensor> operand = operands.get(i);
+bool may_lie_across(Operands operands) {
+  for (const auto& operand : operands) {
     if (operand && operand->dim() > 1 && has_strides_of_its_own(*operand)) return true;
   }
   return false;
 }
 
 bool uniform(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-             const OptionalTensors& operands) {
+             Operands operands) {
   if (!linear_fits(input, weight, bias) || input.dim() != 2) return false;
   if (at::autocast::is_autocast_enabled(input.device().type())) return false;
   at::DimVector shape{input.size(0), weight.size(0)};
   const at::DimVector result = shape;
-  for (std::size_t i = 0; i < operands.size(); ++i) {
-    const std::optional<at::Tensor> operand = operands.get(i);
+  for (const auto& operand : operands) {
     if (!operand) continue;
     if (!is_plain(*operand)) return false;
     if (operand->dim() == 0 && !at::isComplexType(operand->scalar_type())) continue;  // promotes nothing here
@@ -141,7 +140,7 @@ bool uniform(const at::Tensor& input, const at::Tensor& weight, const std::optio
 // Steps 1 to `last` as their author spelled them, but for norms, which change no shape. `operands`: their vectors and scalars, None
 // for a scalar that is a number.
 at::Tensor run_steps(const Chain& chain, const at::Tensor& input, const at::Tensor& weight,
-                     const std::optional<at::Tensor>& bias, const OptionalTensors& operands, std::int64_t last,
+                     const std::optional<at::Tensor>& bias, Operands operands, std::int64_t last,
                      c10::string_view spelling) {
   const c10::IValue linear[3] = {input, weight, bias ? c10::IValue(*bias) : c10::IValue()};
   const c10::IValue number(1.0);
@@ -152,7 +151,7 @@ at::Tensor run_steps(const Chain& chain, const at::Tensor& input, const at::Tens
   for (std::size_t i = 1; i < values.size(); ++i) {
     if (!chain.steps[i].is_operand()) continue;
     TORCH_CHECK(next < operands.size(), "tailor::check: ", chain.name, " step ", last, " has more operands");
-    const std::optional<at::Tensor> operand = operands.get(next++);
+    const std::optional<at::Tensor>& operand = operands[next++];
     values[i] = operand ? c10::IValue(*operand) : number;
     arguments[i].first = &values[i];
   }
@@ -171,7 +170,7 @@ bool says_silu(c10::string_view spelling, std::int64_t last) {
 // before that is raised; but the norm only runs in the op. Nothing that can be noticed stands between this and the op
 // (passes/prove.cpp), which will raise all that eager raises: until then any shape will do.
 std::tuple<at::Tensor, at::Tensor> check(const at::Tensor& input, const at::Tensor& weight,
-                                         const std::optional<at::Tensor>& bias, OptionalTensors operands,
+                                         const std::optional<at::Tensor>& bias, Operands operands,
                                          c10::string_view chain_name, std::int64_t last, c10::string_view spelling) {
   const Chain* chain = find_chain(chain_name);
   TORCH_CHECK(chain != nullptr, "tailor::check: this library has no chain '", chain_name,
@@ -239,7 +238,7 @@ std::optional<at::Tensor> optional(const std::optional<at::Tensor>& value, Writt
 }
 
 bool wants_gradient(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                    const OptionalTensors& operands) {
+                    Operands operands) {
   const auto wants = [](const at::Tensor& t) { return t.requires_grad(); };
   return at::GradMode::is_enabled() && is_any(wants, input, weight, bias, operands);
 }
@@ -248,12 +247,35 @@ bool wants_gradient(const at::Tensor& input, const at::Tensor& weight, const std
 // `order_only`: nothing but the order of operands differs. It shows in strides, in what sizes that do not fit are called, and
 // where an operation takes something on one side only.
 bool uniform_op(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                OptionalTensors operands, bool inference_only, bool order_only) {
+                Operands operands, bool inference_only, bool order_only) {
   if (inference_only && wants_gradient(input, weight, bias, operands)) return false;
   const auto is_complex = [](const at::Tensor& t) { return t.is_complex(); };  // of which silu refuses gradients
   if (order_only && is_any(is_complex, input, weight, bias, operands)) return false;
   if (order_only) return shape_without_work(input, weight, bias, operands) && !may_lie_across(operands);
   return uniform(input, weight, bias, operands);
+}
+
+// By name: torch takes it of what lies in a list that it may be written to wherever anything is (passes/rewrite.cpp).
+std::tuple<at::Tensor, at::Tensor> check_each(const at::Tensor& input, const at::Tensor& weight, Operand bias,
+                                              c10::string_view chain, std::int64_t last, c10::string_view spelling,
+                                              Operand first, Operand second, Operand third, Operand fourth) {
+  return check(input, weight, bias, std::array{first, second, third, fourth}, chain, last, spelling);
+}
+
+std::tuple<at::Tensor, at::Tensor> check_list(const at::Tensor& input, const at::Tensor& weight, Operand bias,
+                                              const OperandList& operands, c10::string_view chain, std::int64_t last,
+                                              c10::string_view spelling) {
+  return check(input, weight, bias, operands.vec(), chain, last, spelling);
+}
+
+bool uniform_each(const at::Tensor& input, const at::Tensor& weight, Operand bias, bool inference_only, bool order_only,
+                  Operand first, Operand second, Operand third, Operand fourth) {
+  return uniform_op(input, weight, bias, std::array{first, second, third, fourth}, inference_only, order_only);
+}
+
+bool uniform_list(const at::Tensor& input, const at::Tensor& weight, Operand bias, const OperandList& operands,
+                  bool inference_only, bool order_only) {
+  return uniform_op(input, weight, bias, operands.vec(), inference_only, order_only);
 }
 
 // torch's own is asked, which knows what vmap and others have wrapped. `spelling` is for unfuse.
@@ -276,10 +298,15 @@ void define_guard(torch::Library& library, const char* schema, const char* name,
 
 TORCH_LIBRARY_FRAGMENT(tailor, library) {
   if (is_second_copy()) return;
+#define OPERANDS "Tensor? first=None, Tensor? second=None, Tensor? third=None, Tensor? fourth=None"
+  define_guard(library,
+               "check.each(Tensor(a) input, Tensor weight, Tensor? bias, str chain, int last, str spelling, " OPERANDS
+               ") -> (Tensor(a), Tensor)",
+               "check.each", check_each);
   define_guard(library,
                "check(Tensor(a) input, Tensor weight, Tensor? bias, Tensor?[] operands, str chain, int last, "
                "str spelling) -> (Tensor(a), Tensor)",
-               "check", check);
+               "check", check_list);
   define_guard(library, "unwritten.one(Tensor(a) value, Tensor written) -> Tensor(a)", "unwritten.one", unwritten);
   define_guard(library, "unwritten.optional_one(Tensor(a)? value, Tensor written) -> Tensor(a)?",
                "unwritten.optional_one", optional<unwritten, const at::Tensor&>);
@@ -287,9 +314,14 @@ TORCH_LIBRARY_FRAGMENT(tailor, library) {
   define_guard(library, "unwritten.optional(Tensor(a)? value, Tensor[] written) -> Tensor(a)?", "unwritten.optional",
                optional<unwritten_list, at::TensorList>);
   define_guard(library,
+               "uniform.each(Tensor input, Tensor weight, Tensor? bias, bool inference_only=False, "
+               "bool order_only=False, " OPERANDS ") -> bool",
+               "uniform.each", uniform_each);
+#undef OPERANDS
+  define_guard(library,
                "uniform(Tensor input, Tensor weight, Tensor? bias, Tensor?[] operands, bool inference_only=False, "
                "bool order_only=False) -> bool",
-               "uniform", uniform_op);
+               "uniform", uniform_list);
   define_guard(library, "as_silu(Tensor(a) value, str spelling) -> Tensor(a)", "as_silu", as_silu);
 }
 

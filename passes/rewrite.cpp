@@ -132,9 +132,9 @@ class Rewriter {
     return held;
   }
 
-  // The vectors and scalars of steps 1 to `last` as a list, None for numbers; and, where asked for, what a norm learns whose
-  // gradient goes through a swish.
-  Value* operand_list(int last, bool with_norm = false) {
+  // The vectors and scalars of steps 1 to `last`, None for numbers; and, where asked for, what a norm learns whose gradient goes
+  // through a swish. As many as a guard takes, by name like what is unwritten.
+  std::vector<Value*> operands(int last, bool with_norm = false) {
     std::vector<Value*> operands;
     for (int step = 1; step <= last; ++step) {
       const Step& kind = match_.chain->steps[static_cast<std::size_t>(step)];
@@ -148,9 +148,8 @@ class Rewriter {
       Value* operand = arguments_[static_cast<std::size_t>(step)][0];
       operands.push_back(operand->type()->isSubtypeOf(*c10::TensorType::get()) ? operand : none());
     }
-    Node* list = graph_.insertNode(graph_.createList(c10::OptionalType::ofTensor(), operands));
-    take_user_line(list, match_.parts[0].node);
-    return list->output();
+    while (operands.size() < Chain::max_operands) operands.push_back(none());
+    return operands;
   }
 
   bool has_swish_after(int step) const {
@@ -163,12 +162,13 @@ class Rewriter {
   void put_check(const Part& part) {
     auto& linear = arguments_[0];
     Value* bias = linear[2] ? linear[2] : none();
-    Value* operands = operand_list(part.done);
     Value* chain = graph_.insertConstant(std::string(match_.chain->name));
     Value* last = graph_.insertConstant(static_cast<std::int64_t>(part.done));
     Value* spelling = graph_.insertConstant(match_.spelling);
     static const Symbol check = Symbol::fromQualString("tailor::check");
-    Node* node = insert(graph_, check, {linear[0], linear[1], bias, operands, chain, last, spelling}, 2, part.node);
+    std::vector<Value*> inputs{linear[0], linear[1], bias, chain, last, spelling};
+    for (Value* operand : operands(part.done)) inputs.push_back(operand);
+    Node* node = insert(graph_, check, inputs, 2, part.node);
     node->output(0)->setType(c10::TensorType::get());
     node->output(1)->setType(c10::TensorType::get());
     linear[0] = node->output(0);
@@ -188,11 +188,11 @@ class Rewriter {
     auto& linear = arguments_[0];
     Value* bias = linear[2] ? linear[2] : none();
     static const Symbol uniform = Symbol::fromQualString("tailor::uniform");
-    Value* operands = operand_list(match_.chain->last(), match_.inference_only);
     Value* inference_only = graph_.insertConstant(match_.inference_only);
     Value* order_only = graph_.insertConstant(match_.promotes_as_formula());
-    Node* condition = insert(graph_, uniform, {linear[0], linear[1], bias, operands, inference_only, order_only}, 1,
-                             match_.linear.nodes[0]);
+    std::vector<Value*> inputs{linear[0], linear[1], bias, inference_only, order_only};
+    for (Value* operand : operands(match_.chain->last(), match_.inference_only)) inputs.push_back(operand);
+    Node* condition = insert(graph_, uniform, inputs, 1, match_.linear.nodes[0]);
     condition->output()->setType(c10::BoolType::get());
     Node* choice = insert(graph_, c10::prim::If, {condition->output()}, 1, match_.last());
     Block* fused = choice->addBlock();

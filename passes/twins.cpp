@@ -16,7 +16,7 @@ Value* behind_guards(Value* value, std::optional<std::string>* checked = nullptr
   for (value = seen(value);; value = seen(value->node()->input(0))) {
     const Node* node = value->node();
     if (checked && is_tailor(node, "check")) {
-      const auto spelling = torch::jit::toIValue(node->inputs().back());
+      const auto spelling = torch::jit::toIValue(node->namedInput("spelling"));
       *checked = spelling && spelling->isString() ? spelling->toStringRef() : "";
     } else if (!is_tailor(node, "unwritten")) {
       return value;

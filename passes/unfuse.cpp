@@ -36,39 +36,48 @@ std::string text_of(const Value* value) {
 // How the author wrote the chain, which each of its checks knows; the formula's own way where there is none, or a file says
 // so in no way of ours.
 std::string spelling_of(const std::vector<Node*>& checks) {
-  return checks.empty() ? "" : text_of(checks.back()->input(6));
+  return checks.empty() ? "" : text_of(checks.back()->namedInput("spelling"));
 }
 
-// What a check lists, which freezing makes a constant; a number, of which no shape depends, for each that is none of it.
-std::vector<Value*> listed(Graph& graph, Value* list) {
+// The first operands that a check reads, by name or, in older files, in a list, which freezing makes a constant; a number, of which
+// no shape depends, for each that is none.
+std::vector<Value*> operands_of(Graph& graph, Node* check, std::size_t count) {
   std::vector<Value*> values;
+  const auto add = [&](Value* value) {
+    if (values.size() == count) return;
+    values.push_back(value->type()->isSubtypeOf(*c10::NoneType::get()) ? graph.insertConstant(1.0) : value);
+  };
+  if (const auto first = check->schema().argumentIndexWithName("first")) {
+    for (Value* value : check->inputs().slice(static_cast<std::size_t>(*first))) add(value);
+    return values;
+  }
+  Value* list = check->namedInput("operands");
   if (list->node()->kind() == c10::prim::ListConstruct) {
-    for (Value* value : list->node()->inputs())
-      values.push_back(value->type()->isSubtypeOf(*c10::NoneType::get()) ? graph.insertConstant(1.0) : value);
+    for (Value* value : list->node()->inputs()) add(value);
   } else if (const auto constant = torch::jit::toIValue(list); constant && constant->isList()) {
     for (const c10::IValue& value : constant->toListRef())
-      values.push_back(graph.insertConstant(value.isTensor() ? value : c10::IValue(1.0)));
+      add(graph.insertConstant(value.isTensor() ? value : c10::IValue(1.0)));
   }
   return values;
 }
 
 // What a check says of the chain's first steps. Nothing where a file says so in no way of ours.
 std::optional<Text> text_of_check(Graph& graph, Node* check) {
-  const Chain* chain = find_chain(text_of(check->input(4)));
-  const auto last = torch::jit::toIValue(check->input(5));
+  const Chain* chain = find_chain(text_of(check->namedInput("chain")));
+  const auto last = torch::jit::toIValue(check->namedInput("last"));
   if (!chain || !last || !last->isInt() || last->toInt() < 0 || last->toInt() > chain->last()) return std::nullopt;
   Text text{*chain,
             static_cast<int>(last->toInt()),
             {check->input(0), check->input(1), check->input(2)},
-            text_of(check->input(6)),
+            text_of(check->namedInput("spelling")),
             false,
             false};
   const WithInsertPoint here(check);
-  const auto operands = listed(graph, check->input(3));
   const auto is_operand = [](const Step& step) { return step.is_operand(); };
   const auto steps = chain->steps.begin() + 1;
-  if (std::count_if(steps, steps + text.last, is_operand) != static_cast<std::ptrdiff_t>(operands.size()))
-    return std::nullopt;
+  const auto count = static_cast<std::size_t>(std::count_if(steps, steps + text.last, is_operand));
+  const auto operands = operands_of(graph, check, count);
+  if (operands.size() < count) return std::nullopt;
   text.arguments.insert(text.arguments.end(), operands.begin(), operands.end());
   return text;
 }
@@ -91,7 +100,7 @@ bool move_before(Node* place, Node* node) {
 void undo_checks(const std::vector<Part>& parts, const std::vector<Node*>& checks) {
   for (Node* check : checks) check->output(0)->replaceAllUsesWith(check->input(0));
   for (Node* check : checks) {
-    const auto step = torch::jit::toIValue(check->input(5));
+    const auto step = torch::jit::toIValue(check->namedInput("last"));
     const std::int64_t last = step && step->isInt() ? step->toInt() : -1;
     const auto is_last = [&](const Part& part) { return part.done == last; };
     // Its line is that of the part before it. Where a sigmoid follows the linear that may be either; the linear has the op's.

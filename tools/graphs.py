@@ -115,7 +115,10 @@ class Printer:
             if node.kind() in ("prim::Constant", "prim::GetAttr", "prim::ListConstruct"):
                 continue
             results = ", ".join(self.name(value) for value in node.outputs())
-            arguments = ", ".join(self.read(value) for value in node.inputs())
+            arguments = [self.read(value) for value in node.inputs()]
+            while node.kind() in ("tailor::check", "tailor::uniform") and arguments[-1] == "None":
+                arguments.pop()  # operands that the chain does not have
+            arguments = ", ".join(arguments)
             self.lines.append(f"{'  ' * depth}{results + ' = ' if results else ''}{node.kind()}({arguments})")
             for number, inner in enumerate(node.blocks()):
                 self.inner(node.kind(), number, inner, depth + 1)

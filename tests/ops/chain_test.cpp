@@ -63,12 +63,19 @@ struct too_long {
   static constexpr auto formula = swish(five) * vec<"a"> + vec<"b"> + vec<"c"> + vec<"d"> + vec<"e">;
 };
 
+struct many_operands {
+  static constexpr std::string_view name = "many_operands";
+  static constexpr auto formula = batch_norm(y * vec<"a"> + vec<"b">) + vec<"c">;
+};
+
 TEST(Describe, RefusesWhatIsNoLine) {
   EXPECT_EQ(refusal<tree>(), "formula of tree: a step does not read the one before it");
   EXPECT_EQ(refusal<scalar_first>(),
             "formula of scalar_first: a scalar stands left of an operator; write it on the right");
   EXPECT_EQ(refusal<two_norms>(), "formula of two_norms: more than one norm");
   EXPECT_EQ(refusal<too_long>(), "formula of too_long: more steps than Chain::max_steps");
+  EXPECT_EQ(refusal<many_operands>(),
+            "formula of many_operands: more operands, a norm's weight and bias among them, than Chain::max_operands");
 }
 
 TEST(AllChains, LongestFirst) {

@@ -13,19 +13,30 @@ at::Tensor random(at::IntArrayRef shape, at::ScalarType type = at::kDouble) {
   return at::randn(shape, at::kDouble).to(type);
 }
 
-c10::List<std::optional<at::Tensor>> list(const Operands& operands) {
-  c10::List<std::optional<at::Tensor>> result;
-  for (const auto& operand : operands) result.push_back(operand);
-  return result;
+// As a rewritten graph asks, by name, and as files of before do, with a list. `said` is what stands beside the operands.
+torch::jit::Stack asked(const char* guard, const torch::jit::Stack& linear, const Operands& operands,
+                        const torch::jit::Stack& said) {
+  constexpr std::size_t taken = 4;
+  torch::jit::Stack named = linear, listed = linear;
+  listed.emplace_back(c10::List<std::optional<at::Tensor>>(operands));
+  for (auto* stack : {&named, &listed}) stack->insert(stack->end(), said.begin(), said.end());
+  for (const auto& operand : operands) named.emplace_back(operand);
+  named.resize(linear.size() + said.size() + taken);  // None for the others
+  op(guard, "each").callBoxed(named);
+  op(guard).callBoxed(listed);
+  const auto last = [](const torch::jit::Stack& stack) -> c10::IValue {
+    return stack.back().isTensor() ? c10::IValue(stack.back().toTensor().sizes()) : stack.back();
+  };
+  EXPECT_EQ(last(named), last(listed));
+  return named;
 }
 
 // What check says of the result's shape.
 at::Tensor check(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& b, const Operands& operands,
                  const char* chain, int last, const char* spelling = "") {
-  torch::jit::Stack stack{x, w, b, list(operands), std::string(chain), last, std::string(spelling)};
-  op("check").callBoxed(stack);
-  EXPECT_TRUE(stack.at(0).toTensor().is_same(x));
-  return stack.at(1).toTensor();
+  const auto said = asked("check", {x, w, b}, operands, {std::string(chain), last, std::string(spelling)});
+  EXPECT_TRUE(said.at(0).toTensor().is_same(x));
+  return said.at(1).toTensor();
 }
 
 constexpr const char* mul_bn = "linear_mul_batch_norm";
@@ -176,9 +187,7 @@ TEST(Unwritten, OfLists) {
 
 bool uniform(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& b, const Operands& operands,
              bool inference_only = false) {
-  torch::jit::Stack stack{x, w, b, list(operands), inference_only, false};
-  op("uniform").callBoxed(stack);
-  return stack.at(0).toBool();
+  return asked("uniform", {x, w, b}, operands, {inference_only, false}).at(0).toBool();
 }
 
 TEST(Uniform, WhereNoSpellingMatters) {
@@ -186,7 +195,15 @@ TEST(Uniform, WhereNoSpellingMatters) {
   EXPECT_TRUE(uniform(x, w, b, {}));
   EXPECT_TRUE(uniform(x, w, b, {}, /*inference_only=*/true));
   EXPECT_FALSE(uniform(x, w, b, {random({12}).requires_grad_()}, /*inference_only=*/true));
-  EXPECT_TRUE(uniform(x, w, std::nullopt, {random({12}), std::nullopt, random({1}), random({7, 12}), random({})}));
+  EXPECT_TRUE(uniform(x, w, std::nullopt, {random({12}), std::nullopt, random({1}), random({7, 12})}));
+  EXPECT_TRUE(uniform(x, w, std::nullopt, {random({})}));
+  Operands fitting(4, random({12}));
+  for (std::size_t i = 0; i < fitting.size(); ++i) {  // each is looked at
+    Operands one_does_not = fitting;
+    one_does_not[i] = random({13});
+    EXPECT_TRUE(uniform(x, w, b, fitting));
+    EXPECT_FALSE(uniform(x, w, b, one_does_not)) << i;
+  }
   EXPECT_FALSE(uniform(x, w, b, {random({2, 7, 12})}));            // would raise the rank, which mul_ cannot
   EXPECT_FALSE(uniform(random({1, 5}), w, b, {random({7, 12})}));  // would grow a dimension
   EXPECT_FALSE(uniform(x, w, b, {random({13})}));
@@ -210,9 +227,7 @@ TEST(Uniform, NotUnderAutocast) {
 }
 
 bool order_is_nothing(const at::Tensor& x, const at::Tensor& w, const Operands& operands) {
-  torch::jit::Stack stack{x, w, c10::IValue(), list(operands), false, true};
-  op("uniform").callBoxed(stack);
-  return stack.at(0).toBool();
+  return asked("uniform", {x, w, c10::IValue()}, operands, {false, true}).at(0).toBool();
 }
 
 TEST(Uniform, WhereNoOrderShows) {

@@ -17,6 +17,8 @@ namespace {
   "Tensor? norm_weight, Tensor? norm_bias, Tensor? running_mean, Tensor? running_var, float eps, bool cudnn_enabled"
 #define GN "int num_groups, Tensor? norm_weight, Tensor? norm_bias, float eps, bool cudnn_enabled"
 
+#define OPERANDS "Tensor? first=None, Tensor? second=None, Tensor? third=None, Tensor? fourth=None"
+
 const char* promised[] = {
     "tailor::linear_mul_batch_norm(" LINEAR ", Tensor scale, " BN ") -> Tensor",
     "tailor::linear_mul_batch_norm.inference(" LINEAR ", Tensor scale, " INFERENCE ") -> Tensor",
@@ -31,6 +33,8 @@ const char* promised[] = {
     "tailor::linear_batch_norm_add_div_swish.inference_Tensor(" LINEAR ", " INFERENCE
     ", Tensor addend, Tensor divisor) -> Tensor",
     "tailor::linear_group_norm_swish_mul_swish(" LINEAR ", " GN ", Tensor scale) -> Tensor",
+    "tailor::check.each(Tensor(a) input, Tensor weight, Tensor? bias, str chain, int last, str spelling, " OPERANDS
+    ") -> (Tensor(a), Tensor)",
     "tailor::check(Tensor(a) input, Tensor weight, Tensor? bias, Tensor?[] operands, str chain, int last, str "
     "spelling) -> "
     "(Tensor(a), Tensor)",
@@ -38,6 +42,8 @@ const char* promised[] = {
     "tailor::unwritten.optional_one(Tensor(a)? value, Tensor written) -> Tensor(a)?",
     "tailor::unwritten(Tensor(a) value, Tensor[] written) -> Tensor(a)",
     "tailor::unwritten.optional(Tensor(a)? value, Tensor[] written) -> Tensor(a)?",
+    "tailor::uniform.each(Tensor input, Tensor weight, Tensor? bias, bool inference_only=False, bool "
+    "order_only=False, " OPERANDS ") -> bool",
     "tailor::uniform(Tensor input, Tensor weight, Tensor? bias, Tensor?[] operands, bool inference_only=False, "
     "bool order_only=False) -> bool",
 };

@@ -72,9 +72,9 @@ TEST(InPlaceResults, AreGivenBackAroundAnOp) {
   const auto wanted = parse(std::string(head) + R"(
   %v : Tensor = aten::relu(%x)
   %v.1 : Tensor = aten::add_(%v, %one, %one)
-  %operands : Tensor?[] = prim::ListConstruct(%s)
   %no : bool = prim::Constant[value=0]()
-  %uniform : bool = tailor::uniform(%v, %w, %b, %operands, %no, %no)
+  %none : NoneType = prim::Constant()
+  %uniform : bool = tailor::uniform(%v, %w, %b, %no, %no, %s, %none, %none, %none)
   %r : Tensor = prim::If(%uniform)
     block0():
       %fused : Tensor = tailor::linear_sigmoid_mul_add(%v, %w, %b, %s)

@@ -221,8 +221,8 @@ std::string take_checks(const std::shared_ptr<Graph>& graph) {
   for (auto it = graph->nodes().begin(); it != graph->nodes().end();) {
     torch::jit::Node* node = *it++;
     if (!is_tailor(node, "check")) continue;
-    said += (said.empty() ? "" : "; ") + std::to_string(torch::jit::toIValue(node->input(5))->toInt()) + " " +
-            torch::jit::toIValue(node->input(6))->toStringRef();
+    said += (said.empty() ? "" : "; ") + std::to_string(torch::jit::toIValue(node->namedInput("last"))->toInt()) + " " +
+            torch::jit::toIValue(node->namedInput("spelling"))->toStringRef();
     node->output(0)->replaceAllUsesWith(node->input(0));
     destroy_if_unused(node);
   }

@@ -29,8 +29,6 @@ constexpr const char* swish_add_gn = "linear_swish_add_group_norm";
 constexpr const char* bn_add_div_swish = "linear_batch_norm_add_div_swish";
 constexpr const char* gn_swish_mul_swish = "linear_group_norm_swish_mul_swish";
 
-#define OPERANDS(list) "annotate(List[Optional[Tensor]], " list ")"
-
 class Rewrites : public testing::TestWithParam<Spelling> {};
 
 TEST_P(Rewrites, ToThisGraph) {
@@ -173,9 +171,9 @@ INSTANTIATE_TEST_SUITE_P(Plain, Rewrites, testing::ValuesIn(plain), name_of_spel
 
 // Spellings that promote or broadcast in another way than the formula: the op where that makes no difference, else the
 // spelling itself.
-#define GUARDED(bias, operands, fused, as_written)                                                                 \
-  "if tailor.uniform(x, self.w, " bias ", " OPERANDS(operands) "):\n    r = " fused "\nelse:\n    r = " as_written \
-                                                               "\nreturn r"
+#define GUARDED(bias, operands, fused, as_written)                                                                     \
+  "if tailor.uniform(x, self.w, " bias ", False, False, " operands "):\n    r = " fused "\nelse:\n    r = " as_written \
+  "\nreturn r"
 #define MUL_BN(bias)                                           \
   "tailor.linear_mul_batch_norm(x, self.w, " bias              \
   ", self.scale, self.gamma, self.beta, self.mean, self.var, " \
@@ -184,96 +182,90 @@ INSTANTIATE_TEST_SUITE_P(Plain, Rewrites, testing::ValuesIn(plain), name_of_spel
 
 const Spelling guarded[] = {
     {"MulBnAddmm", mul_bn, "return self.batch_norm(" ADDMM " * self.scale)",
-     GUARDED("self.b", "[self.scale]", "self.mul_bn(x)", "self.batch_norm(" ADDMM " * self.scale)")},
+     GUARDED("self.b", "self.scale", "self.mul_bn(x)", "self.batch_norm(" ADDMM " * self.scale)")},
     {"MulBnMatmulAdd", mul_bn, "return self.batch_norm((x @ self.w.t() + self.b) * self.scale)",
-     GUARDED("self.b", "[self.scale]", "self.mul_bn(x)", "self.batch_norm((x @ self.w.t() + self.b) * self.scale)")},
+     GUARDED("self.b", "self.scale", "self.mul_bn(x)", "self.batch_norm((x @ self.w.t() + self.b) * self.scale)")},
     {"MulBnBiasFirst", mul_bn, "return self.batch_norm((self.b + x.matmul(self.w.t())) * self.scale)",
-     GUARDED("self.b", "[self.scale]", "self.mul_bn(x)",
+     GUARDED("self.b", "self.scale", "self.mul_bn(x)",
              "self.batch_norm((self.b + x.matmul(self.w.t())) * self.scale)")},
     {"MulBnMatmul", mul_bn, "return self.batch_norm(torch.matmul(x, self.w.t()) * self.scale)",
-     GUARDED("None", "[self.scale]", MUL_BN("None"), "self.batch_norm(torch.matmul(x, self.w.t()) * self.scale)")},
+     GUARDED("None", "self.scale", MUL_BN("None"), "self.batch_norm(torch.matmul(x, self.w.t()) * self.scale)")},
     {"MulBnMm", mul_bn, "return self.batch_norm(self.scale * torch.mm(x, self.w.transpose(0, 1)))",
-     GUARDED("None", "[self.scale]", MUL_BN("None"),
+     GUARDED("None", "self.scale", MUL_BN("None"),
              "self.batch_norm(self.scale * torch.mm(x, self.w.transpose(0, 1)))")},
     {"MulBnTransposeBack", mul_bn, "return self.batch_norm((x @ self.w.transpose(-1, -2) + self.b) * self.scale)",
-     GUARDED("self.b", "[self.scale]", "self.mul_bn(x)",
+     GUARDED("self.b", "self.scale", "self.mul_bn(x)",
              "self.batch_norm((x @ self.w.transpose(-1, -2) + self.b) * self.scale)")},
     {"MulBnTransposeMixed", mul_bn, "return self.batch_norm((x @ self.w.transpose(1, -2) + self.b) * self.scale)",
-     GUARDED("self.b", "[self.scale]", "self.mul_bn(x)",
+     GUARDED("self.b", "self.scale", "self.mul_bn(x)",
              "self.batch_norm((x @ self.w.transpose(1, -2) + self.b) * self.scale)")},
     {"MulBnT", mul_bn, "return self.batch_norm((x @ self.w.T + self.b) * self.scale)",
-     GUARDED("self.b", "[self.scale]", "self.mul_bn(x)", "self.batch_norm((x @ self.w.T + self.b) * self.scale)")},
+     GUARDED("self.b", "self.scale", "self.mul_bn(x)", "self.batch_norm((x @ self.w.T + self.b) * self.scale)")},
     {"MulBnInPlace", mul_bn, "return self.batch_norm(self.linear(x).mul_(self.scale))",
-     GUARDED("self.b", "[self.scale]", "self.mul_bn(x)", "self.batch_norm(self.linear(x).mul_(self.scale))")},
+     GUARDED("self.b", "self.scale", "self.mul_bn(x)", "self.batch_norm(self.linear(x).mul_(self.scale))")},
     {"MulBnInPlaceStatement", mul_bn, "y = self.linear(x); y *= self.scale; return self.batch_norm(y)",
-     GUARDED("self.b", "[self.scale]", "self.mul_bn(x)", "self.batch_norm(self.linear(x).mul_(self.scale))")},
+     GUARDED("self.b", "self.scale", "self.mul_bn(x)", "self.batch_norm(self.linear(x).mul_(self.scale))")},
     {"MulBnBiasInPlace", mul_bn, "return self.batch_norm((x @ self.w.t()).add_(self.b) * self.scale)",
-     GUARDED("self.b", "[self.scale]", "self.mul_bn(x)",
-             "self.batch_norm((x @ self.w.t()).add_(self.b) * self.scale)")},
+     GUARDED("self.b", "self.scale", "self.mul_bn(x)", "self.batch_norm((x @ self.w.t()).add_(self.b) * self.scale)")},
     {"SigmoidMulAddInPlace", sigmoid_mul_add, "y = self.linear(x); return (y.sigmoid() * self.factor).add_(y)",
-     "if tailor.uniform(x, self.w, self.b, " OPERANDS(
-         "[None]") "):\n    r = self.sigmoid_mul_add(x)\n"
-                   "else:\n    y = self.linear(x)\n    r = (y.sigmoid() * self.factor).add_(y)\nreturn r"},
+     "if tailor.uniform(x, self.w, self.b, False, False, None):\n    r = self.sigmoid_mul_add(x)\n"
+     "else:\n    y = self.linear(x)\n    r = (y.sigmoid() * self.factor).add_(y)\nreturn r"},
     {"AddSwishGnInPlace", add_swish_gn, "return self.group_norm(self.swish(self.linear(x).add_(self.scale)))",
-     GUARDED("self.b", "[self.scale]", "self.add_swish_gn(x)",
+     GUARDED("self.b", "self.scale", "self.add_swish_gn(x)",
              "self.group_norm(self.swish(self.linear(x).add_(self.scale)))")},
     {"AddSwishGnSiluInPlace", add_swish_gn, "return self.group_norm(torch.silu_(self.linear(x) + self.scale))",
-     GUARDED("self.b", "[self.scale]", "self.add_swish_gn(x)",
+     GUARDED("self.b", "self.scale", "self.add_swish_gn(x)",
              "self.group_norm(torch.silu_(self.linear(x) + self.scale))")},
     {"SwishAddGnInPlace", swish_add_gn, "return self.group_norm(torch.silu_(self.linear(x)).add_(self.scale))",
-     GUARDED("self.b", "[self.scale]", "self.swish_add_gn(x)",
+     GUARDED("self.b", "self.scale", "self.swish_add_gn(x)",
              "self.group_norm(torch.silu_(self.linear(x)).add_(self.scale))")},
     {"SigmoidMulAddOverwritten", sigmoid_mul_add, "y = self.linear(x); return y.sigmoid().mul_(self.factor).add_(y)",
-     "if tailor.uniform(x, self.w, self.b, " OPERANDS(
-         "[None]") ", True):\n    r = self.sigmoid_mul_add(x)\n"
-                   "else:\n    y = self.linear(x)\n    r = y.sigmoid().mul_(self.factor).add_(y)\nreturn r"},
+     "if tailor.uniform(x, self.w, self.b, True, False, None):\n    r = self.sigmoid_mul_add(x)\n"
+     "else:\n    y = self.linear(x)\n    r = y.sigmoid().mul_(self.factor).add_(y)\nreturn r"},
     {"SwishAddGnOverwritten", swish_add_gn,
      "y = self.linear(x); return self.group_norm(torch.sigmoid(y).mul_(y) + self.scale)",
-     "if tailor.uniform(x, self.w, self.b, " OPERANDS(
-         "[self.scale]") ", True):\n    r = self.swish_add_gn(x)\n"
-                         "else:\n    y = self.linear(x)\n    r = self.group_norm(torch.sigmoid(y).mul_(y) + "
-                         "self.scale)\nreturn r"},
+     "if tailor.uniform(x, self.w, self.b, True, False, self.scale):\n    r = self.swish_add_gn(x)\n"
+     "else:\n    y = self.linear(x)\n    r = self.group_norm(torch.sigmoid(y).mul_(y) + "
+     "self.scale)\nreturn r"},
     {"BnAddDivSwishInPlace", bn_add_div_swish,
      "return torch.silu_(self.batch_norm(self.linear(x)).add_(self.one).div_(self.factor))",
-     GUARDED("self.b", "[self.one, None]", "self.bn_add_div_swish(x)",
+     GUARDED("self.b", "self.one, None", "self.bn_add_div_swish(x)",
              "torch.silu_(self.batch_norm(self.linear(x)).add_(self.one).div_(self.factor))")},
     {"GnSwishMulSwishInPlace", gn_swish_mul_swish,
      "return torch.silu_(torch.silu_(self.group_norm(self.linear(x))).mul_(self.scale))",
-     GUARDED("self.b", "[self.scale]", "self.gn_swish_mul_swish(x)",
+     GUARDED("self.b", "self.scale", "self.gn_swish_mul_swish(x)",
              "torch.silu_(torch.silu_(self.group_norm(self.linear(x))).mul_(self.scale))")},
 };
 INSTANTIATE_TEST_SUITE_P(Guarded, Rewrites, testing::ValuesIn(guarded), name_of_spelling);
 
 // The order of operands shows in strides, and in what eager says of sizes that do not fit.
-#define ORDERED(operands, fused, as_written)                                                                          \
-  "if tailor.uniform(x, self.w, self.b, " OPERANDS(operands) ", False, True):\n    r = " fused "\nelse:\n" as_written \
-                                                             "\nreturn r"
+#define ORDERED(operands, fused, as_written)                                         \
+  "if tailor.uniform(x, self.w, self.b, False, True, " operands "):\n    r = " fused \
+  "\n"                                                                               \
+  "else:\n" as_written "\nreturn r"
 
 const Spelling ordered[] = {
     {"MulBnScaleFirst", mul_bn, "return self.batch_norm(self.scale * self.linear(x))",
-     ORDERED("[self.scale]", "self.mul_bn(x)", "    r = self.batch_norm(self.scale * self.linear(x))")},
+     ORDERED("self.scale", "self.mul_bn(x)", "    r = self.batch_norm(self.scale * self.linear(x))")},
     {"SigmoidMulAddVector", sigmoid_mul_add, "y = self.linear(x); return self.scale * torch.sigmoid(y) + y",
-     ORDERED("[self.scale]", "tailor.linear_sigmoid_mul_add(x, self.w, self.b, self.scale)",
+     ORDERED("self.scale", "tailor.linear_sigmoid_mul_add(x, self.w, self.b, self.scale)",
              "    y = self.linear(x)\n    r = self.scale * torch.sigmoid(y) + y")},
     {"SigmoidMulAddTensorResidualFirst", sigmoid_mul_add, "y = self.linear(x); return y + torch.sigmoid(y) * self.one",
-     ORDERED("[self.one]", "tailor.linear_sigmoid_mul_add(x, self.w, self.b, self.one)",
+     ORDERED("self.one", "tailor.linear_sigmoid_mul_add(x, self.w, self.b, self.one)",
              "    y = self.linear(x)\n    r = y + torch.sigmoid(y) * self.one")},
     {"AddSwishGnSiluAddendFirst", add_swish_gn, "return self.group_norm(torch.silu(self.scale + self.linear(x)))",
-     ORDERED("[self.scale]", "self.add_swish_gn(x)",
-             "    r = self.group_norm(torch.silu(self.scale + self.linear(x)))")},
+     ORDERED("self.scale", "self.add_swish_gn(x)", "    r = self.group_norm(torch.silu(self.scale + self.linear(x)))")},
     {"AddSwishGnAddendFirst", add_swish_gn, "return self.group_norm(self.swish(self.scale + self.linear(x)))",
-     ORDERED("[self.scale]", "self.add_swish_gn(x)",
-             "    r = self.group_norm(self.swish(self.scale + self.linear(x)))")},
+     ORDERED("self.scale", "self.add_swish_gn(x)", "    r = self.group_norm(self.swish(self.scale + self.linear(x)))")},
     {"SwishAddGnAddendFirst", swish_add_gn, "return self.group_norm(self.scale + self.swish(self.linear(x)))",
-     ORDERED("[self.scale]", "self.swish_add_gn(x)",
-             "    r = self.group_norm(self.scale + self.swish(self.linear(x)))")},
+     ORDERED("self.scale", "self.swish_add_gn(x)", "    r = self.group_norm(self.scale + self.swish(self.linear(x)))")},
     {"BnAddDivSwishSigmoidFirst", bn_add_div_swish,
      "y = (self.one + self.batch_norm(self.linear(x))) / self.factor; return torch.sigmoid(y) * y",
-     ORDERED("[self.one, None]", "self.bn_add_div_swish(x)",
+     ORDERED("self.one, None", "self.bn_add_div_swish(x)",
              "    y = (self.one + self.batch_norm(self.linear(x))) / self.factor\n    r = torch.sigmoid(y) * y")},
     {"GnSwishMulSwishSilu", gn_swish_mul_swish,
      "return torch.silu(self.scale * torch.silu(self.group_norm(self.linear(x))))",
-     ORDERED("[self.scale]", "tailor.as_silu(self.gn_swish_mul_swish(x), 'linear silu:2 reversed:4 silu:5')",
+     ORDERED("self.scale", "tailor.as_silu(self.gn_swish_mul_swish(x), 'linear silu:2 reversed:4 silu:5')",
              "    r = torch.silu(self.scale * torch.silu(self.group_norm(self.linear(x))))")},
 };
 INSTANTIATE_TEST_SUITE_P(Ordered, Rewrites, testing::ValuesIn(ordered), name_of_spelling);

@@ -126,20 +126,42 @@ TEST(Unfuse, ChecksOfAnotherHand) {
   for (const std::string& said : std::vector<std::string>{
            name + ", 99, 'linear'", name + ", 4, 'linear silu:3'", name + ", -1, ''", name + ", x.dim(), 'linear'",
            name + ", 3, str(x.dim())", "str(x.dim()), 3, 'linear silu:x'", "'none', 9223372036854775807, ':'"}) {
-    const auto graph = graph_of(net(
-        "z, shape = tailor.check(x, self.w, self.b, annotate(List[Optional[Tensor]], [self.scale]), " + said +
-        "); n = shape.dim(); gamma = self.gamma * 1.0; return tailor.linear_add_swish_group_norm(z, self.w, self.b, "
-        "self.scale, 3, gamma, self.beta, 0.001, True), n"));
-    std::vector<Site> sites;
-    ASSERT_TRUE(unfuse_graph(graph, sites, "forward")) << said;
-    ASSERT_NO_THROW(graph->lint()) << said;
-    EXPECT_EQ(sites.size(), 1u) << said;
-    EXPECT_FALSE(has(*graph, "tailor::linear_add_swish_group_norm")) << said;
-    ASSERT_NO_THROW(graph->copy()) << said;
+    for (const std::string& told :
+         {said + ", self.scale", said, "annotate(List[Optional[Tensor]], [self.scale]), " + said,
+          "annotate(List[Optional[Tensor]], []), " + said}) {
+      const auto graph = graph_of(net("z, shape = tailor.check(x, self.w, self.b, " + told +
+                                      "); n = shape.dim(); gamma = self.gamma * 1.0; return "
+                                      "tailor.linear_add_swish_group_norm(z, self.w, self.b, self.scale, 3, gamma, "
+                                      "self.beta, 0.001, True), n"));
+      std::vector<Site> sites;
+      ASSERT_TRUE(unfuse_graph(graph, sites, "forward")) << told;
+      ASSERT_NO_THROW(graph->lint()) << told;
+      EXPECT_EQ(sites.size(), 1u) << told;
+      EXPECT_FALSE(has(*graph, "tailor::linear_add_swish_group_norm")) << told;
+      ASSERT_NO_THROW(graph->copy()) << told;
+    }
   }
 }
 
-// Of what a guard lists torch makes one constant, if there are equal ones; it goes with the guard, once.
+// Of the chain only a shape is read: torch has dropped its op, and the check writes out the steps up to its own.
+TEST(Unfuse, ChecksWhoseChainNobodyReads) {
+  for (const char* told :
+       {"'linear_mul_batch_norm', 2, '', self.scale", "'linear_mul_batch_norm', 2, '', None, self.one",
+        "annotate(List[Optional[Tensor]], [self.scale]), 'linear_mul_batch_norm', 2, ''",
+        "annotate(List[Optional[Tensor]], [None]), 'linear_mul_batch_norm', 2, ''"}) {
+    const bool is_number = std::string(told).find("None") != std::string::npos;
+    const auto graph =
+        graph_of(net("z, shape = tailor.check(x, self.w, self.b, " + std::string(told) + "); return shape.dim()"));
+    std::vector<Site> sites;
+    ASSERT_TRUE(unfuse_graph(graph, sites, "forward")) << told;
+    graph->lint();
+    const char* wanted =
+        is_number ? "return (self.linear(x) * 1.0).dim()" : "return (self.linear(x) * self.scale).dim()";
+    EXPECT_EQ(text(graph), text(graph_of(net(wanted)))) << told;
+  }
+}
+
+// Of what a guard reads torch makes one constant, if there are equal ones; it goes with the guard, once.
 TEST(EqualConstants, AreLetGoOfOnce) {
   for (const char* body : {"return self.batch_norm(self.linear(x).mul_(self.scale))",
                            "return self.batch_norm(self.scale * self.linear(x))",
@@ -158,8 +180,7 @@ TEST(EqualConstants, AreLetGoOfOnce) {
 
 // The If of a spelling, as a file may have it and no rewriting made it: left alone, and it computes what it did.
 TEST(Unfuse, ChoicesOfAnotherHand) {
-  const std::string choice =
-      "if tailor.uniform(x, self.w, self.b, annotate(List[Optional[Tensor]], [self.scale])):\n    z = ";
+  const std::string choice = "if tailor.uniform(x, self.w, self.b, False, False, self.scale):\n    z = ";
   const std::string op = "self.mul_bn(x)";
   const std::string spelled = "self.batch_norm(torch.addmm(self.b, x, self.w.t()) * self.scale)";
   for (const std::string& body :
@@ -183,9 +204,9 @@ TEST(Unfuse, ChoicesOfAnotherHand) {
 
 // Where freezing has changed the author's spelling, so that it is no chain any more, what stands in its place is taken for it.
 TEST(Unfuse, TakesTheFilesWordForTheSpelling) {
-  const auto graph = graph_of(net(
-      "if tailor.uniform(x, self.w, self.b, annotate(List[Optional[Tensor]], [self.scale])):\n    z = self.mul_bn(x)\n"
-      "else:\n    z = torch.relu(x)\nreturn z"));
+  const auto graph =
+      graph_of(net("if tailor.uniform(x, self.w, self.b, False, False, self.scale):\n    z = self.mul_bn(x)\n"
+                   "else:\n    z = torch.relu(x)\nreturn z"));
   std::vector<Site> sites;
   ASSERT_TRUE(unfuse_graph(graph, sites, "forward"));
   graph->lint();
@@ -196,9 +217,9 @@ TEST(Unfuse, TakesTheFilesWordForTheSpelling) {
 
 // torch has found the op elsewhere, which computes the same.
 TEST(Unfuse, ChoicesWhoseOpStandsBeforeThem) {
-  const auto graph = graph_of(
-      net("a = self.mul_bn(x)\nif tailor.uniform(x, self.w, self.b, annotate(List[Optional[Tensor]], [self.scale])):\n"
-          "    z = a\nelse:\n    z = torch.relu(x)\nreturn z"));
+  const auto graph =
+      graph_of(net("a = self.mul_bn(x)\nif tailor.uniform(x, self.w, self.b, False, False, self.scale):\n"
+                   "    z = a\nelse:\n    z = torch.relu(x)\nreturn z"));
   std::vector<Site> sites;
   ASSERT_TRUE(unfuse_graph(graph, sites, "forward"));
   graph->lint();
@@ -220,15 +241,14 @@ TEST(Unfuse, GivesEachChainItsOwn) {
   const std::string norm = "self.swish(self.group_norm(self.linear(x))) * self.scale";
   EXPECT_EQ(unfused("a = self.gn_swish_mul_swish(x); b = tailor.as_silu(a, 'linear silu:5'); return a, b"),
             text(graph_of(net("a = self.swish(" + norm + "); b = self.silu(" + norm + "); return a, b"))));
-  const std::string check =
-      "v, m = tailor.check(x, self.w, self.b, annotate(List[Optional[Tensor]], [self.scale]), "
-      "'linear_add_swish_group_norm', 3, 'linear silu:3'); ";
+  const std::string said = "'linear_add_swish_group_norm', 3, 'linear silu:3'";
   const std::string op = "tailor.linear_add_swish_group_norm(v, self.w, self.b, self.scale, ";
-  EXPECT_EQ(unfused(check + "a = " + op + "3, self.gamma, self.beta, 0.001, True); b = " + op +
-                    "3, None, None, 0.001, True); return a, b"),
-            text(graph_of(net("y = self.silu(self.linear(x) + self.scale); a = self.group_norm(y); "
-                              "z = self.silu(self.linear(x) + self.scale); "
-                              "return a, torch.group_norm(z, 3, None, None, 0.001, True)"))));
+  for (const std::string& told : {said + ", self.scale", "annotate(List[Optional[Tensor]], [self.scale]), " + said})
+    EXPECT_EQ(unfused("v, m = tailor.check(x, self.w, self.b, " + told + "); a = " + op +
+                      "3, self.gamma, self.beta, 0.001, True); b = " + op + "3, None, None, 0.001, True); return a, b"),
+              text(graph_of(net("y = self.silu(self.linear(x) + self.scale); a = self.group_norm(y); "
+                                "z = self.silu(self.linear(x) + self.scale); "
+                                "return a, torch.group_norm(z, 3, None, None, 0.001, True)"))));
 }
 
 // A check has the line of the part for which it stands; other calls lead to their linear, or where that will not do nowhere.

@@ -35,10 +35,10 @@ BODIES = {
 
 # Nets whose files hold what stands guard for an op, by its name.
 GUARDED = {
-    "check": "return self.bn(self.gemm(x) * self.scale)",
+    "check.each": "return self.bn(self.gemm(x) * self.scale)",
     "unwritten.one": "return self.bn(self.gemm(x) * self.scale)",
     "unwritten.optional_one": "def forward(self, x, b: Optional[Tensor] = None):\n    return self.bn(F.linear(x, self.w, b) * self.scale)",
-    "uniform": "y = torch.addmm(self.b, x, self.w.t()); y *= self.scale; return self.bn(y)",
+    "uniform.each": "y = torch.addmm(self.b, x, self.w.t()); y *= self.scale; return self.bn(y)",
     "as_silu": "return F.silu((self.bn(self.gemm(x)) + self.one) / self.divisor)",
 }
 

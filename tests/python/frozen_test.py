@@ -1,4 +1,5 @@
 """Frozen modules: constants that are still somebody's parameters, and what torch's own freezing has done wrong before."""
+import itertools
 import json
 
 import torch
@@ -44,6 +45,25 @@ class Twice(torch.nn.Module):
         return self.bn(y) + first + self.norm(self.head(h))
 
 
+class OwnWeight(Twice):
+    """What the norm learns is the chain's operand, too."""
+
+    def forward(self, x):
+        h = torch.relu(x)
+        first = self.norm(self.head(h))
+        y = torch.addmm(self.gemm.bias, x, self.gemm.weight.t()) * self.norm.weight
+        return self.bn(y) + first + self.norm(self.head(h))
+
+
+class BesideAWrite(Twice):
+    """What is written may be anything, of which only a run can tell."""
+
+    def forward(self, x, other):
+        y = self.gemm(x)
+        other.add_(1)
+        return self.bn(y * self.scale)
+
+
 class FrozenTest(Following):
     FIRST = list({row.rule: row for row in reversed(SPELLINGS)}.values())  # one for each rule
 
@@ -72,12 +92,19 @@ class FrozenTest(Following):
 
     def test_a_batch_norm_twice_beside_a_chain(self):
         """torch makes one of the two, and folds that into its linear; of two it folds both into the one linear that is left."""
-        for seed in range(3):
+        for seed, make in itertools.product(range(3), (Twice, OwnWeight)):
             torch.manual_seed(seed)
-            net, x = Twice().eval(), random_inputs(1)
+            net, x = make().eval(), random_inputs(1)
             model = frozen(net, "before")
             self.assertTrue(is_fused(model, BN))
-            self.assert_near([model(x).detach()], [net(x).detach()], f"seed {seed}")
+            self.assert_near([model(x).detach()], [net(x).detach()], f"{make.__name__}, seed {seed}")
+
+    def test_operands_beside_a_write_become_constants(self):
+        model = frozen(BesideAWrite().eval(), "before")
+        self.assertTrue(is_fused(model, BN))
+        attributes = {node.s("name") for node in model.graph.nodes() if node.kind() == "prim::GetAttr"}
+        self.assertNotIn("scale", attributes)
+        self.assertIn("running_mean", attributes)  # which the op may write to
 
     def test_unfuse_of_what_was_frozen(self):
         """Freezing makes a constant of a transposed weight too, by which unfuse would know the spelling."""

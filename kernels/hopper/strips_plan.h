@@ -10,7 +10,6 @@ namespace tailor::hopper {
 struct StripsPlan {
   int tile_rows = 0;
   int parts = 0;  // of K, a block each
-  bool weight_in_passing = false;
   double time = 0;
 };
 
@@ -24,7 +23,7 @@ constexpr int most_parts = static_cast<int>(std::size(clusters_at_once));
 template <class StepTime, class Others>
 StripsPlan plan_strips(const Shape& shape, int tile_rows, std::int64_t steps, double start, StepTime step_time,
                        Others others) {
-  StripsPlan best{.tile_rows = tile_rows, .weight_in_passing = reads_weight_in_passing(shape)};
+  StripsPlan best{.tile_rows = tile_rows};
   const std::int64_t strips = ceiling(shape.columns, 128) * ceiling(shape.rows, tile_rows);
   for (int parts = 1; parts <= most_parts && parts <= steps; ++parts) {
     const std::int64_t scaled = std::int64_t{clusters_at_once[parts - 1]} * shape.processors / clusters_at_once[0];

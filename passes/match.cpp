@@ -267,12 +267,12 @@ class Matcher {
     return true;
   }
 
-  // An in-place part overwrites the value that it reads: whoever reads that value later sees something else. Where it is
-  // the gradient of a sigmoid, which is computed from its result, eager raises in backward.
+  // An in-place part overwrites the value that it reads: whoever reads that value later sees something else. Where that is
+  // a gradient, eager raises in backward.
   bool reads_what_was_written(const Part& part, const Node* reader) {
     for (const Part& writer : match_.parts) {
       if (!is_in_place(writer.node) || seen(writer.node->input(0)) != part.node->output()) continue;
-      match_.inference_only = match_.inference_only || is_aten(part.node, "sigmoid");
+      match_.inference_only = match_.inference_only || needs_its_result(part.node);
       if (writer.node != reader && writer.node->isBefore(reader)) {
         fail(describe(writer.node) + " overwrites what " + describe(reader) + " reads");
         return true;
@@ -290,6 +290,8 @@ class Matcher {
 };
 
 }  // namespace
+
+bool needs_its_result(const Node* node) { return is_aten(node, "sigmoid"); }
 
 bool Match::order_shows() const {
   const auto is_tensor = [&](int step) {

@@ -55,6 +55,9 @@ struct Miss {
   int nearness() const { return 2 * parts + right_operation; }
 };
 
+// Whether the node's gradient is computed from its result.
+bool needs_its_result(const Node* node);
+
 std::variant<Match, Miss> match(const Chain& chain, const Linear& linear);
 
 }  // namespace tailor

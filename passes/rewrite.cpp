@@ -132,13 +132,13 @@ class Rewriter {
     return held;
   }
 
-  // The vectors and scalars of steps 1 to `last`, None for numbers; and, where asked for, what a norm learns whose gradient goes
-  // through a swish. As many as a guard takes, by name like what is unwritten.
+  // The vectors and scalars of steps 1 to `last`, None for numbers; and, where asked for, what a norm learns whose gradient may be
+  // what a spelling has overwritten. As many as a guard takes, by name like what is unwritten.
   std::vector<Value*> operands(int last, bool with_norm = false) {
     std::vector<Value*> operands;
     for (int step = 1; step <= last; ++step) {
       const Step& kind = match_.chain->steps[static_cast<std::size_t>(step)];
-      if (with_norm && kind.is_norm() && has_swish_after(step)) {
+      if (with_norm && kind.is_norm() && is_behind_results(step)) {
         const std::size_t weight = kind.kind == Step::Kind::group_norm ? 1 : 0;  // a bias follows it
         for (Value* learned : {arguments_[static_cast<std::size_t>(step)][weight],
                                arguments_[static_cast<std::size_t>(step)][weight + 1]})
@@ -148,15 +148,14 @@ class Rewriter {
       Value* operand = arguments_[static_cast<std::size_t>(step)][0];
       operands.push_back(operand->type()->isSubtypeOf(*c10::TensorType::get()) ? operand : none());
     }
-    while (operands.size() < Chain::max_operands) operands.push_back(none());
+    if (operands.size() < Chain::max_operands) operands.resize(Chain::max_operands, none());
     return operands;
   }
 
-  bool has_swish_after(int step) const {
-    const auto& steps = match_.chain->steps;
-    return std::any_of(steps.begin() + step, steps.end(), [](const Step& each) {
-      return each.kind == Step::Kind::swish || each.kind == Step::Kind::sigmoid;
-    });
+  // Whether a gradient goes through what needs its result before it comes to the step.
+  bool is_behind_results(int step) const {
+    return std::any_of(match_.parts.begin(), match_.parts.end(),
+                       [&](const Part& part) { return part.done >= step && needs_its_result(part.node); });
   }
 
   void put_check(const Part& part) {
@@ -351,7 +350,8 @@ Specimen take_specimen(const Match& match) {
     Node* clone = before.insertNode(before.createClone(node, [&](Value* value) {
       const auto found = in_before.find(seen(value));
       if (found != in_before.end()) return found->second;
-      const auto constant = torch::jit::toIValue(seen(value));
+      std::optional<c10::IValue> constant = torch::jit::toIValue(seen(value));
+      if (value->type()->isSubtypeOf(*c10::NoneType::get())) constant.emplace();  // the bias of a module that has none
       TORCH_CHECK(constant, "an input of ", describe(node), " is neither the chain's nor a constant");
       return in_before[seen(value)] = before.insertConstant(*constant);
     }));

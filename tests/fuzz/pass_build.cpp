@@ -31,6 +31,8 @@ Module declared(const Class& type) {
       cls->addAttribute(a.name, c10::FloatType::get());
     else if (a.kind == Kind::integer)
       cls->addAttribute(a.name, c10::IntType::get());
+    else if (a.kind == Kind::nothing)
+      cls->addAttribute(a.name, c10::NoneType::get());
     else
       cls->addAttribute(a.name, c10::BoolType::get());
   }

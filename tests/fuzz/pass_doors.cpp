@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "passes/pass.h"
+#include "tools/verify.h"
 
 namespace tailor::fuzz {
 namespace {
@@ -128,9 +129,19 @@ void check_same(const Report& before, const Report& after, const char* when, boo
   if (!text.empty()) throw std::runtime_error(std::string("another report ") + when + text);
 }
 
+// As the command does, which writes nothing where a site by itself computes something else.
+Report fuse_and_verify(Module& module) {
+  const Module original = saved_and_loaded(module);  // a copy would share the graphs that are rewritten
+  std::vector<Specimen> specimens;
+  const Report report = fuse(module, Options(), specimens);
+  const tool::Verdict verdict = tool::verify(original, module, specimens, {});
+  if (!verdict.ok) throw std::runtime_error("the command would write nothing: " + verdict.message);
+  return report;
+}
+
 Module changed(Door door, Module module, const Model& model, Places* places) {
   const Report before = inspect(module);
-  check_same(before, fuse(module), "by fuse");
+  check_same(before, is_by_file(door) ? fuse_and_verify(module) : fuse(module), "by fuse");
   check_same(before, inspect(module), "once it is fused");
   if (model.planted_at(door) == "missed") undo(module);
   if (is_by_file(door)) {

@@ -24,7 +24,7 @@ Piece line(std::string text, int number = 0);
 Piece under(std::string header, std::vector<Piece> body);
 
 struct Attribute {
-  enum class Kind { parameter, buffer, tensors, number, integer, flag };
+  enum class Kind { parameter, buffer, tensors, number, integer, flag, nothing };
   enum class Values { normal, positive, counter, zero };
   std::string name;
   Kind kind = Kind::parameter;

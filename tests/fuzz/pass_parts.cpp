@@ -53,8 +53,18 @@ void add_number(Class& type, const char* name, Kind kind, double number) {
   type.attributes.push_back(std::move(attribute));
 }
 
+// What torch.nn leaves out it holds as None.
+void add_nothing(Class& type, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    Attribute attribute;
+    attribute.name = name;
+    attribute.kind = Kind::nothing;
+    type.attributes.push_back(std::move(attribute));
+  }
+}
+
 void add_affine(Class& type, bool affine, std::int64_t channels, bool gradient) {
-  if (!affine) return;
+  if (!affine) return add_nothing(type, {"weight", "bias"});
   add_tensor(type, "weight", Kind::parameter, {channels}, gradient, Values::positive);
   add_tensor(type, "bias", Kind::parameter, {channels}, gradient);
 }
@@ -63,10 +73,12 @@ void add_affine(Class& type, bool affine, std::int64_t channels, bool gradient) 
 
 ClassPtr linear_part(std::int64_t in, std::int64_t out, bool bias, bool gradient) {
   const auto type = part(bias ? "Linear" : "LinearWithoutBias", "linear.py",
-                         std::string("def forward(self, input):\n    return torch.linear(input, self.weight, ") +
-                             (bias ? "self.bias" : "None") + ")\n");
+                         "def forward(self, input):\n    return torch.linear(input, self.weight, self.bias)\n");
   add_tensor(*type, "weight", Kind::parameter, {out, in}, gradient);
-  if (bias) add_tensor(*type, "bias", Kind::parameter, {out}, gradient);
+  if (bias)
+    add_tensor(*type, "bias", Kind::parameter, {out}, gradient);
+  else
+    add_nothing(*type, {"bias"});
   return type;
 }
 
@@ -79,9 +91,7 @@ ClassPtr batch_norm_part(std::int64_t channels, const BatchNormForm& form) {
   if (form.statistics && form.cumulative) text += "        factor = 1.0 / float(self.num_batches_tracked)\n";
   text += form.statistics ? "    training = self.training\n" : "\n    training = True\n";
   text += "    if training:\n        self.verify_batch_size(input.size())\n    return torch.batch_norm(input, ";
-  text += form.affine ? "self.weight, self.bias, " : "None, None, ";
-  text += form.statistics ? "self.running_mean, self.running_var, " : "None, None, ";
-  text += "training, factor, self.eps, True)\n";
+  text += "self.weight, self.bias, self.running_mean, self.running_var, training, factor, self.eps, True)\n";
   if (!form.affine) name += "Bare";
   if (!form.statistics) name += "Stateless";
   if (form.cumulative) name += "Cumulative";
@@ -92,6 +102,8 @@ ClassPtr batch_norm_part(std::int64_t channels, const BatchNormForm& form) {
     add_tensor(*type, "running_mean", Kind::buffer, {channels}, false);
     add_tensor(*type, "running_var", Kind::buffer, {channels}, false, Values::positive);
     add_tensor(*type, "num_batches_tracked", Kind::buffer, {}, false, Values::counter);
+  } else {
+    add_nothing(*type, {"running_mean", "running_var", "num_batches_tracked"});
   }
   add_number(*type, "momentum", Kind::number, 0.1);
   add_number(*type, "eps", Kind::number, 1e-3);
@@ -106,8 +118,7 @@ ClassPtr group_norm_part(std::int64_t channels, std::int64_t groups, bool affine
       "        raise Exception(\"Expected at least 2D input\")\n"
       "    self.verify_batch_size([input.size(0) * input.size(1) // self.num_groups, self.num_groups] + "
       "input.size()[2:])\n"
-      "    return torch.group_norm(input, self.num_groups, " +
-      (affine ? "self.weight, self.bias" : "None, None") + ", self.eps, True)\n";
+      "    return torch.group_norm(input, self.num_groups, self.weight, self.bias, self.eps, True)\n";
   const auto type = part(affine ? "GroupNorm" : "GroupNormBare", "normalization.py", text);
   add_affine(*type, affine, channels, gradient);
   add_number(*type, "num_groups", Kind::integer, static_cast<double>(groups));

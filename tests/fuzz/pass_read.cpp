@@ -154,7 +154,7 @@ class Reader {
       if (kind == name) attribute.kind = it;
       return kind == name;
     };
-    if (is("float", Kind::number) || is("int", Kind::integer) || is("bool", Kind::flag))
+    if (is("float", Kind::number) || is("int", Kind::integer) || is("bool", Kind::flag) || is("None", Kind::nothing))
       std::istringstream(rest) >> attribute.number;
     else if (is("list", Kind::tensors))
       read_paths(rest.substr(std::min<std::size_t>(2, rest.size())), attribute.holds);

@@ -11,7 +11,7 @@ using Kind = Attribute::Kind;
 using Values = Attribute::Values;
 
 const char* kind_of(const Attribute& a) {
-  static const char* names[] = {"parameter", "buffer", "list", "float", "int", "bool"};
+  static const char* names[] = {"parameter", "buffer", "list", "float", "int", "bool", "None"};
   return names[static_cast<int>(a.kind)];
 }
 
@@ -23,6 +23,7 @@ std::string shortest(double number) {
 std::string described(const Attribute& a) {
   std::string text = "#   " + a.name + ": " + kind_of(a);
   if (a.kind == Kind::number || a.kind == Kind::integer || a.kind == Kind::flag) return text + " " + shortest(a.number);
+  if (a.kind == Kind::nothing) return text;
   if (a.kind == Kind::tensors) {
     text += " of";
     for (const std::string& path : a.holds) text += " " + path;

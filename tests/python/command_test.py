@@ -59,6 +59,17 @@ class Boxed(torch.nn.Module):
         return y, box.total()
 
 
+class Every(torch.nn.Module):
+    def __init__(self, nets):
+        super().__init__()
+        self.nets = torch.nn.ModuleList(nets)
+
+    def forward(self, x):
+        for net in self.nets:
+            net(x)
+        return x
+
+
 class CommandTest(Command):
     # ---- fuse, inspect, unfuse
 
@@ -94,6 +105,14 @@ class CommandTest(Command):
         torch.jit.freeze(torch.jit.script(net)).save(str(self.source))
         self.assertIn("1 site checked", self.done("fuse", self.source, "-o", self.target, f"--expect={BATCH_NORM}=1", INPUT))
         torch.testing.assert_close(*outputs(self.source, self.target), atol=1e-4, rtol=1e-4)
+
+    def test_every_spelling_is_verified_by_itself(self):
+        rows = [row for row in models.SPELLINGS if "def forward(self, x, " not in row.body]
+        nets = [models.build(row.body) for row in rows]
+        torch.jit.script(Every(nets)).save(str(self.source))
+        sites = sum(row.sites for row in rows)
+        self.assertGreater(sites, 60)
+        self.assertIn(f"{sites} sites checked by themselves", self.done("fuse", self.source, "-o", self.target))
 
     def test_in_place(self):
         self.done("fuse", self.source, "-o", self.source)

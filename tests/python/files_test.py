@@ -1,6 +1,6 @@
 """Files that earlier versions of Tailor wrote are read by this one and compute what they did; tests/files/ keeps them.
 
-`files_test.py --write` adds those of the present version, once it is released. What is there is never written again: a
+`files_test.py --write` adds those of the version that is being made, which its release keeps. What is there is never written again: a
 file that has to be is a promise broken.
 """
 import json
@@ -142,7 +142,7 @@ class FilesTest(Checks):
     def test_every_op_of_every_version_is_kept(self):
         """The ops of the first version; a version that adds one adds its file."""
         names = {path.stem for path in self.files()}
-        self.assertEqual(names, {op.name for op in OPS})
+        self.assertEqual(names, {op.name for op in OPS}, "a new op has its file once this ran with --write")
         self.assertTrue((FILES / VERSION).is_dir(), f"no files of version {VERSION}: run this with --write")
 
     def test_every_guard_is_kept(self):

@@ -14,6 +14,7 @@ namespace {
 
 using c10::Symbol;
 using torch::jit::WithInsertPoint;
+using Arguments = std::vector<std::vector<Value*>>;  // by step
 
 Node* insert(Graph& graph, Symbol kind, c10::ArrayRef<Value*> inputs, std::size_t outputs, const Node* like) {
   Node* node = graph.insertNode(graph.create(kind, inputs, outputs));
@@ -37,7 +38,7 @@ bool take_inference_overload(Node* op) {
 }
 
 // The chain's op, with the arguments of each step one after the other.
-Node* insert_op(Graph& graph, const Match& match, const std::vector<std::vector<Value*>>& by_step) {
+Node* insert_op(Graph& graph, const Match& match, const Arguments& by_step) {
   std::vector<Value*> inputs;
   for (const auto& arguments : by_step)
     for (Value* argument : arguments) inputs.push_back(argument ? argument : graph.insertConstant(c10::IValue()));
@@ -57,8 +58,55 @@ Value* insert_as_silu(Graph& graph, const Match& match, Value* result) {
       ->setType(c10::TensorType::get());
 }
 
-Value* insert_chain(Graph& graph, const Match& match, const std::vector<std::vector<Value*>>& by_step) {
+Value* insert_chain(Graph& graph, const Match& match, const Arguments& by_step) {
   return insert_as_silu(graph, match, insert_op(graph, match, by_step)->output());
+}
+
+Value* insert_none(Graph& graph) { return graph.insertConstant(c10::IValue()); }
+
+// Whether a gradient goes through what needs its result before it comes to the step.
+bool is_behind_results(const Match& match, int step) {
+  return std::any_of(match.parts.begin(), match.parts.end(),
+                     [&](const Part& part) { return part.done >= step && needs_its_result(part.node); });
+}
+
+// The vectors and scalars of steps 1 to `last`, None for numbers; and, where asked for, what a norm learns whose gradient may be
+// what a spelling has overwritten. As many as a guard takes, by name like what is unwritten.
+std::vector<Value*> operands(Graph& graph, const Match& match, const Arguments& by_step, int last,
+                             bool with_norm = false) {
+  std::vector<Value*> operands;
+  for (int step = 1; step <= last; ++step) {
+    const Step& kind = match.chain->steps[static_cast<std::size_t>(step)];
+    const auto& arguments = by_step[static_cast<std::size_t>(step)];
+    if (with_norm && kind.is_norm() && is_behind_results(match, step)) {
+      const std::size_t weight = kind.kind == Step::Kind::group_norm ? 1 : 0;  // a bias follows it
+      for (Value* learned : {arguments[weight], arguments[weight + 1]})
+        if (learned->type()->isSubtypeOf(*c10::OptionalType::ofTensor())) operands.push_back(learned);
+    }
+    if (!kind.is_operand()) continue;
+    Value* operand = arguments[0];
+    operands.push_back(operand->type()->isSubtypeOf(*c10::TensorType::get()) ? operand : insert_none(graph));
+  }
+  if (operands.size() < Chain::max_operands) operands.resize(Chain::max_operands, insert_none(graph));
+  return operands;
+}
+
+// A guard's node: what it is told of the linear, of the chain, and of the operands up to a step.
+Node* insert_guard(Graph& graph, const char* name, const Arguments& by_step, const std::vector<c10::IValue>& said,
+                   const std::vector<Value*>& operands, std::size_t outputs, const Node* like) {
+  const auto& linear = by_step[0];
+  std::vector<Value*> inputs{linear[0], linear[1], linear[2] ? linear[2] : insert_none(graph)};
+  for (const c10::IValue& word : said) inputs.push_back(graph.insertConstant(word));
+  inputs.insert(inputs.end(), operands.begin(), operands.end());
+  return insert(graph, Symbol::fromQualString(name), inputs, outputs, like);
+}
+
+// Whether the op may stand for the author's spelling, which is asked where that match needs_uniform.
+Value* insert_uniform(Graph& graph, const Match& match, const Arguments& by_step) {
+  Node* node = insert_guard(graph, "tailor::uniform", by_step, {match.inference_only, match.promotes_as_formula()},
+                            operands(graph, match, by_step, match.chain->last(), match.inference_only), 1,
+                            match.linear.nodes[0]);
+  return node->output()->setType(c10::BoolType::get());
 }
 
 // Results of chains that are rewritten already, where others read them.
@@ -132,42 +180,11 @@ class Rewriter {
     return held;
   }
 
-  // The vectors and scalars of steps 1 to `last`, None for numbers; and, where asked for, what a norm learns whose gradient may be
-  // what a spelling has overwritten. As many as a guard takes, by name like what is unwritten.
-  std::vector<Value*> operands(int last, bool with_norm = false) {
-    std::vector<Value*> operands;
-    for (int step = 1; step <= last; ++step) {
-      const Step& kind = match_.chain->steps[static_cast<std::size_t>(step)];
-      if (with_norm && kind.is_norm() && is_behind_results(step)) {
-        const std::size_t weight = kind.kind == Step::Kind::group_norm ? 1 : 0;  // a bias follows it
-        for (Value* learned : {arguments_[static_cast<std::size_t>(step)][weight],
-                               arguments_[static_cast<std::size_t>(step)][weight + 1]})
-          if (learned->type()->isSubtypeOf(*c10::OptionalType::ofTensor())) operands.push_back(learned);
-      }
-      if (!kind.is_operand()) continue;
-      Value* operand = arguments_[static_cast<std::size_t>(step)][0];
-      operands.push_back(operand->type()->isSubtypeOf(*c10::TensorType::get()) ? operand : none());
-    }
-    if (operands.size() < Chain::max_operands) operands.resize(Chain::max_operands, none());
-    return operands;
-  }
-
-  // Whether a gradient goes through what needs its result before it comes to the step.
-  bool is_behind_results(int step) const {
-    return std::any_of(match_.parts.begin(), match_.parts.end(),
-                       [&](const Part& part) { return part.done >= step && needs_its_result(part.node); });
-  }
-
   void put_check(const Part& part) {
     auto& linear = arguments_[0];
-    Value* bias = linear[2] ? linear[2] : none();
-    Value* chain = graph_.insertConstant(std::string(match_.chain->name));
-    Value* last = graph_.insertConstant(static_cast<std::int64_t>(part.done));
-    Value* spelling = graph_.insertConstant(match_.spelling);
-    static const Symbol check = Symbol::fromQualString("tailor::check");
-    std::vector<Value*> inputs{linear[0], linear[1], bias, chain, last, spelling};
-    for (Value* operand : operands(part.done)) inputs.push_back(operand);
-    Node* node = insert(graph_, check, inputs, 2, part.node);
+    const std::vector<c10::IValue> said{std::string(match_.chain->name), std::int64_t{part.done}, match_.spelling};
+    Node* node = insert_guard(graph_, "tailor::check", arguments_, said,
+                              operands(graph_, match_, arguments_, part.done), 2, part.node);
     node->output(0)->setType(c10::TensorType::get());
     node->output(1)->setType(c10::TensorType::get());
     linear[0] = node->output(0);
@@ -178,22 +195,13 @@ class Rewriter {
     }
   }
 
-  Value* none() { return graph_.insertConstant(c10::IValue()); }
-
   Value* put_op() {
     const WithInsertPoint here(match_.last());
     if (!match_.needs_uniform()) return insert_chain(graph_, match_, arguments_);
 
     auto& linear = arguments_[0];
-    Value* bias = linear[2] ? linear[2] : none();
-    static const Symbol uniform = Symbol::fromQualString("tailor::uniform");
-    Value* inference_only = graph_.insertConstant(match_.inference_only);
-    Value* order_only = graph_.insertConstant(match_.promotes_as_formula());
-    std::vector<Value*> inputs{linear[0], linear[1], bias, inference_only, order_only};
-    for (Value* operand : operands(match_.chain->last(), match_.inference_only)) inputs.push_back(operand);
-    Node* condition = insert(graph_, uniform, inputs, 1, match_.linear.nodes[0]);
-    condition->output()->setType(c10::BoolType::get());
-    Node* choice = insert(graph_, c10::prim::If, {condition->output()}, 1, match_.last());
+    Value* condition = insert_uniform(graph_, match_, arguments_);
+    Node* choice = insert(graph_, c10::prim::If, {condition}, 1, match_.last());
     Block* fused = choice->addBlock();
     Block* as_written = choice->addBlock();
     {
@@ -235,7 +243,7 @@ class Rewriter {
   const Match& match_;
   const Proof& proof_;
   Replaced& replaced_;
-  std::vector<std::vector<Value*>> arguments_;  // the match's, as the gaps pass them on
+  Arguments arguments_;  // the match's, as the gaps pass them on
 };
 
 void destroy_profiles(Value* value) {
@@ -317,7 +325,7 @@ Specimen take_specimen(const Match& match) {
   Graph& after = *specimen.after;
   std::unordered_map<Value*, Value*> in_before;
   std::unordered_map<Value*, Value*> in_after;
-  std::vector<std::vector<Value*>> arguments = match.arguments;
+  Arguments arguments = match.arguments;
 
   if (match.linear.turned) {  // both have the op's weight as their input
     Value*& matrix = arguments[0][1];
@@ -361,6 +369,13 @@ Specimen take_specimen(const Match& match) {
   for (const Part& part : match.parts) copy(part.node);
   before.registerOutput(in_before.at(match.last()->output()));
 
+  if (match.needs_uniform()) {
+    Value* condition = insert_uniform(after, match, arguments);
+    after.registerOutput(condition);
+    specimen.guard = after.copy();
+    after.eraseOutput(0);
+    condition->node()->destroy();
+  }
   Node* op = insert_op(after, match, arguments);
   after.registerOutput(insert_as_silu(after, match, op->output()));
   const auto& schema = op->schema();

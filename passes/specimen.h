@@ -22,6 +22,7 @@ struct Specimen {
   Site site;
   std::shared_ptr<torch::jit::Graph> before;  // the user's own nodes
   std::shared_ptr<torch::jit::Graph> after;   // the fused op; the same inputs in the same order, one output each
+  std::shared_ptr<torch::jit::Graph> guard;   // whether the op is what runs, of the same inputs; null: always
   std::vector<Origin> inputs;
   bool inference_only = false;  // where gradients are wanted the user's own nodes run
 };

@@ -311,6 +311,24 @@ TEST(Options, SpecimensOfALinearWithoutBias) {
   EXPECT_EQ(specimens[0].inputs[2].attribute, "scale");
 }
 
+// What asks at run time whether the op may stand for a spelling goes with it.
+TEST(Options, SpecimensOfAGuardedSpelling) {
+  for (const auto& [body, is_guarded] : {std::pair("y = self.linear(x); y *= self.scale; return self.bn(y)", true),
+                                         std::pair("y = self.linear(x) * self.scale; return self.bn(y)", false)}) {
+    std::vector<Specimen> specimens;
+    PassOptions options;
+    options.specimens = &specimens;
+    run_pass(graph_of(net(body)), options);
+    ASSERT_EQ(specimens.size(), 1u);
+    ASSERT_EQ(specimens[0].guard != nullptr, is_guarded) << body;
+    EXPECT_FALSE(has(*specimens[0].after, "tailor::uniform"));
+    if (!is_guarded) continue;
+    EXPECT_TRUE(has(*specimens[0].guard, "tailor::uniform"));
+    EXPECT_FALSE(has(*specimens[0].guard, "tailor::linear_mul_batch_norm"));
+    EXPECT_EQ(specimens[0].guard->inputs().size(), specimens[0].inputs.size());
+  }
+}
+
 // What asserting that a tensor is one leaves behind; of what may be none it says something.
 TEST(Casts, ThatSayNothingGo) {
   const std::string chain =

@@ -35,6 +35,24 @@ TEST(VerifySite, AcceptsAnotherOrderOfTheSameSums) {
   EXPECT_EQ(verdict.message, "");  // not for want of inputs that fit
 }
 
+// A guard asks at run time whether the op may stand for the author's spelling: where it may not, the op does not run.
+TEST(VerifySite, AsksTheGuard) {
+  const auto judged = [](const std::string& condition, const std::string& after) {
+    auto site = specimen(after);
+    site.guard = std::make_shared<torch::jit::Graph>();
+    for (const auto* input : site.after->inputs()) site.guard->addInput()->setType(input->type());
+    const auto seen = site.guard->insert(torch::jit::Symbol::fromQualString(condition), {site.guard->inputs()[0]});
+    site.guard->registerOutput(seen);
+    return verify_site(model(forward), site, 0);
+  };
+  const std::string wrong = std::string(linear) + "  %s : Tensor = aten::mul(%y, %beta)\n" + norm;
+  EXPECT_FALSE(judged("aten::is_floating_point", wrong).ok);
+  const auto verdict = judged("aten::is_complex", wrong);
+  EXPECT_TRUE(verdict.ok);
+  EXPECT_EQ(verdict.message, "the author's own spelling runs on sampled inputs");
+  EXPECT_EQ(judged("aten::is_floating_point", chain).message, "");
+}
+
 // What torch.nn makes: a linear of these sizes and a norm, before any training.
 Module fresh(const std::string& code, int64_t in, int64_t out, at::ScalarType dtype) {
   Module module("Fresh");

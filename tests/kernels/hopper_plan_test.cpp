@@ -223,6 +223,25 @@ TEST(HopperPlan, BlocksDoNotAgreeWhereMemoryIsSlow) {
   EXPECT_TRUE(agrees({16384, 4096, 4096}, 0)) << "the driver did not say";
 }
 
+// Ratios to cuBLAS's linear on an H100, in one run.
+TEST(HopperPlan, TilesThatReadLessWhereMemoryIsSlow) {
+  const auto plan = [](std::int64_t rows, std::int64_t columns, std::int64_t inner, int bytes, std::int64_t width,
+                       double memory_rate) {
+    const Shape shape{rows, columns, inner, bytes, width, 132, memory_rate};
+    return plan_tiles(shape, Wanted::where_faster);
+  };
+  constexpr double h100 = 3.35e6;
+  constexpr double h200 = 4.9e6;
+  EXPECT_TRUE(plan(11912, 6656, 5888, 2, 64, h200).in_turns) << "1.01, on an H200";
+  EXPECT_FALSE(plan(11912, 6656, 5888, 2, 64, h100).in_turns) << "1.04, in turns 1.43";
+  EXPECT_EQ(plan(11912, 6656, 5888, 2, 64, h100).columns, 256) << "of 192 columns 1.06, of 128 1.36";
+  EXPECT_FALSE(plan(11912, 6656, 5888, 4, 64, h100).in_turns) << "0.96, in turns 1.66";
+  EXPECT_EQ(plan(7440, 1920, 6656, 4, 0, h100).columns, 192) << "0.97, of 128 columns 1.19";
+  EXPECT_EQ(plan(8760, 3520, 6592, 4, 32, h100).columns, 256) << "1.02, of 128 columns 1.40";
+  EXPECT_EQ(plan(752, 2368, 2944, 4, 0, h100).columns, 128) << "0.91: the second cache holds it";
+  EXPECT_EQ(plan(7440, 1920, 6656, 4, 0, 0).columns, plan(7440, 1920, 6656, 4, 0, h200).columns) << "nobody knows";
+}
+
 TEST(HopperPlan, HalvesTakeWhatTheCudaCoresAreSlowAt) {
   EXPECT_EQ(halves_reason({1024, 8192, 8192}), "");
   EXPECT_EQ(halves_reason({16384, 4096, 4096}), "");

@@ -55,9 +55,7 @@ template <class Predicate>
 bool is_any(const Predicate& such, const at::Tensor& input, const at::Tensor& weight,
             const std::optional<at::Tensor>& bias, Operands operands) {
   if (such(input) || such(weight) || (bias && such(*bias))) return true;
-  for (const auto& operand : operands)
-    if (operand && such(*operand)) return true;
-  return false;
+  return std::any_of(operands.begin(), operands.end(), [&](Operand operand) { return operand && such(*operand); });
 }
 
 // Whether torch's type checks pass: one floating dtype, or dtypes that autocast will make one.
@@ -116,10 +114,8 @@ bool has_strides_of_its_own(const at::Tensor& t) {
 
 // Whether an operand may give a result its strides: torch gives them to a sum or a product from the left operand, where that is as large.
 bool may_lie_across(Operands operands) {
-  for (const auto& operand : operands) {
-    if (operand && operand->dim() > 1 && has_strides_of_its_own(*operand)) return true;
-  }
-  return false;
+  return std::any_of(operands.begin(), operands.end(),
+                     [](Operand operand) { return operand && operand->dim() > 1 && has_strides_of_its_own(*operand); });
 }
 
 bool uniform(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,

@@ -84,7 +84,8 @@ inline TilePlan tiles_in_turns(const Shape& shape) {
   const Rates rates = rates_of(shape.element_bytes);
   const double products = products_of(shape, 256, plan.rounds < 12 ? rates.in_turns : rates.of_widths[0]);
   const double round = std::max(products + 0.9 * shape.element_bytes, 7 + 0.45 * products);
-  plan.time = 6.5 + std::max(static_cast<double>(plan.rounds) * round, time_to_read_tiles(shape, 256, 2));
+  // Of tiles of 128 columns, which read as much, these were faster by 2%: 32768×1024→4096 in TF32 took 871 µs and 890 on an H100.
+  plan.time = std::max(6.5 + static_cast<double>(plan.rounds) * round, time_to_read_tiles(shape, 256, 2));
   plan.time = std::max(plan.time, least_time_of_tiles(shape));
   return plan;
 }

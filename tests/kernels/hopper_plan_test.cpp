@@ -238,6 +238,8 @@ TEST(HopperPlan, TilesThatReadLessWhereMemoryIsSlow) {
   EXPECT_FALSE(plan(11912, 6656, 5888, 4, 64, h100).in_turns) << "0.96, in turns 1.66";
   EXPECT_EQ(plan(7440, 1920, 6656, 4, 0, h100).columns, 192) << "0.97, of 128 columns 1.19";
   EXPECT_EQ(plan(8760, 3520, 6592, 4, 32, h100).columns, 256) << "1.02, of 128 columns 1.40";
+  EXPECT_TRUE(plan(32768, 4096, 1024, 4, 64, h100).in_turns) << "871 µs, of 128 columns 890";
+  EXPECT_FALSE(plan(16384, 8192, 2048, 4, 64, h100).in_turns) << "1540 µs, in turns 1922";
   EXPECT_EQ(plan(752, 2368, 2944, 4, 0, h100).columns, 128) << "0.91: the second cache holds it";
   EXPECT_EQ(plan(7440, 1920, 6656, 4, 0, 0).columns, plan(7440, 1920, 6656, 4, 0, h200).columns) << "nobody knows";
 }

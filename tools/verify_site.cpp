@@ -213,6 +213,8 @@ std::optional<std::string> compare(const Specimen& specimen, const Outcome& fuse
     // scale is small the norm makes them large.
     Tolerance terms = sums;
     if (name == "scale") terms.largest = std::max(terms.largest, exact.largest_gradient * exact.largest);
+    // So has what a norm subtracts again with its mean, where it is one number for a whole group: its terms are gradients.
+    if (name == "addend") terms.largest = std::max(terms.largest, exact.largest_gradient);
     if (auto different = difference({.name = "the gradient of " + name,
                                      .fused = fused.gradients[i],
                                      .eager = eager.gradients[i],

@@ -105,11 +105,11 @@ std::optional<c10::IValue> fill(const Origin& origin, const c10::TypePtr& type, 
 }
 
 // What a run leaves: the output; those inputs that it wrote to; for each input its gradient; where the run is a referee,
-// the largest value and the largest gradient of what is computed on the way. Or how it ended.
+// the largest value and the largest gradient of what is computed on the way, and of the sums of such gradients' sizes. Or how it ended.
 struct Outcome {
   at::Tensor output;
   std::vector<at::Tensor> written, gradients;
-  double largest = 0, largest_gradient = 0;
+  double largest = 0, largest_gradient = 0, sum_of_gradients = 0;
   std::string error;
 };
 
@@ -173,8 +173,11 @@ Outcome run(const std::shared_ptr<Graph>& graph, const Specimen& specimen, const
     const auto found = torch::autograd::grad({outcome.output}, variables, {above}, /*retain_graph=*/false,
                                              /*create_graph=*/false, /*allow_unused=*/true);
     for (std::size_t i = 0; i < leaves.size(); ++i) outcome.gradients[leaves[i]] = found[i];
-    for (std::size_t i = leaves.size(); i < found.size(); ++i)
-      if (found[i].defined()) outcome.largest_gradient = std::max(outcome.largest_gradient, largest(found[i]));
+    for (std::size_t i = leaves.size(); i < found.size(); ++i) {
+      if (!found[i].defined()) continue;
+      outcome.largest_gradient = std::max(outcome.largest_gradient, largest(found[i]));
+      outcome.sum_of_gradients = std::max(outcome.sum_of_gradients, found[i].abs().sum().item<double>());
+    }
   }
   outcome.output = outcome.output.detach();  // lets go of the graph and what it saved
   return outcome;
@@ -184,6 +187,7 @@ Outcome run(const std::shared_ptr<Graph>& graph, const Specimen& specimen, const
           .gradients = {},
           .largest = 0,
           .largest_gradient = 0,
+          .sum_of_gradients = 0,
           .error = last_line(error.what())};
 }
 
@@ -213,8 +217,10 @@ std::optional<std::string> compare(const Specimen& specimen, const Outcome& fuse
     // scale is small the norm makes them large.
     Tolerance terms = sums;
     if (name == "scale") terms.largest = std::max(terms.largest, exact.largest_gradient * exact.largest);
-    // So has what a norm subtracts again with its mean, where it is one number for a whole group: its terms are gradients.
-    if (name == "addend") terms.largest = std::max(terms.largest, exact.largest_gradient);
+    // What is added to many values has the sum of their gradients. Where a norm subtracts it again with its mean, nothing is left of
+    // that but the rounding of its terms.
+    if ((name == "addend" || name == "bias") && exact.gradients[i].defined())
+      terms.largest = std::max(terms.largest, exact.sum_of_gradients / static_cast<double>(exact.gradients[i].numel()));
     if (auto different = difference({.name = "the gradient of " + name,
                                      .fused = fused.gradients[i],
                                      .eager = eager.gradients[i],

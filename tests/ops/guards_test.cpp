@@ -2,6 +2,7 @@
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
+#include "ops/chain.h"
 #include "sample.h"
 
 namespace tailor::test {
@@ -16,12 +17,11 @@ at::Tensor random(at::IntArrayRef shape, at::ScalarType type = at::kDouble) {
 // As a rewritten graph asks, by name, and as files of before do, with a list. `said` is what stands beside the operands.
 torch::jit::Stack asked(const char* guard, const torch::jit::Stack& linear, const Operands& operands,
                         const torch::jit::Stack& said) {
-  constexpr std::size_t taken = 4;
   torch::jit::Stack named = linear, listed = linear;
   listed.emplace_back(c10::List<std::optional<at::Tensor>>(operands));
   for (auto* stack : {&named, &listed}) stack->insert(stack->end(), said.begin(), said.end());
   for (const auto& operand : operands) named.emplace_back(operand);
-  named.resize(linear.size() + said.size() + taken);  // None for the others
+  named.resize(linear.size() + said.size() + Chain::max_operands);  // None for the others
   op(guard, "each").callBoxed(named);
   op(guard).callBoxed(listed);
   const auto last = [](const torch::jit::Stack& stack) -> c10::IValue {

@@ -85,6 +85,19 @@ const std::pair<const char*, std::string> chains[] = {
                                               "torch.sigmoid(y)\n"},
 };
 
+// What a norm subtracts again with its mean has no gradient, and what is computed of it is the rounding of its terms.
+TEST(VerifySite, AcceptsAnAddendOfOneNumber) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    at::manual_seed(seed);
+    Module original = fresh(chains[3].second, 32, 48, at::kFloat), fused = original.deepcopy();
+    original.setattr("scale", at::randn({1}).requires_grad_());
+    std::vector<Specimen> specimens;
+    tailor::fuse(fused, {}, specimens);
+    ASSERT_EQ(specimens.size(), 1U);
+    EXPECT_EQ(verify_site(original, specimens[0], seed).message, "") << seed;
+  }
+}
+
 // One draw's largest error is luck; a good model must not need any. TAILOR_SEEDS=200 asks longer.
 TEST(VerifySite, AcceptsGoodSitesWhateverTheSeed) {
   const char* wanted = std::getenv("TAILOR_SEEDS");

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/passes/common_subexpression_elimination.h>
 #include <torch/csrc/jit/passes/loop_unrolling.h>
+#include <torch/csrc/jit/passes/peephole.h>
 
 #include <algorithm>
 
@@ -25,6 +26,7 @@ bool has_line(torch::jit::Graph& graph, const std::vector<std::string>& lines) {
 
 void make_one_of_equals(std::shared_ptr<torch::jit::Graph> graph, bool unrolled) {
   if (unrolled) torch::jit::UnrollLoops(graph);
+  torch::jit::PeepholeOptimize(graph, true);  // an attribute that is None becomes None
   torch::jit::EliminateCommonSubexpression(graph);
   for_each_block(graph->block(), [&](torch::jit::Block* block) {
     for (torch::jit::Node* node : block->nodes())

@@ -312,14 +312,26 @@ const char* FastPath::prepare(const StepArguments* arguments, FastCall& call) {
 }
 
 std::optional<at::Tensor> FastPath::run_whole(FastCall& call) {
-  if (call.wants_gradients || writes_what_the_linear_reads(call)) return std::nullopt;
+  if (writes_what_the_linear_reads(call)) return std::nullopt;
+  // Batch statistics are saved for the backward by a tail's own kernel only; and of a vector torch makes a matrix in a way of its own.
+  if (call.wants_gradients && (call.tail.norm.batch_statistics || call.input.dim() < 2)) return std::nullopt;
   std::optional<Linear> linear = whole_linear(call);
   if (!linear) return std::nullopt;
+  linear->keeps_result = call.wants_gradients;
   call.paths->whole.settle(*linear, call.tail, call.weight);
   WholePath* const taker = call.paths->whole.taker(*linear, call.tail);
   if (taker == nullptr) return std::nullopt;
+  at::Tensor y;
+  if (call.wants_gradients) {
+    y = at::empty({call.tail.rows, call.tail.columns}, call.input.options());
+    linear->result = y.mutable_data_ptr();
+  }
   at::Tensor out = taker->run(*linear, call.tail, sizes_of_result(call), call.input.options(), call.weight);
   if (!out.defined()) return std::nullopt;
+  if (call.wants_gradients) {
+    y = differentiable_linear(y, call.input, call.weight);
+    TailBackward::attach(TailBackward::prepare(call, y), call, y, out);
+  }
   return out;
 }
 
@@ -335,8 +347,7 @@ std::optional<at::Tensor> FastPath::run_gathering(FastCall& call, at::Tensor& wo
   workspace = take_workspace(call);
   tail.out = y.mutable_data_ptr();
   gatherer->gather(*linear, tail, y.device());
-  differentiate_linear(y, call.input, call.weight);
-  return y;
+  return differentiable_linear(y, call.input, call.weight);
 }
 
 std::optional<at::Tensor> FastPath::run(const StepArguments* arguments, Norm norm) {

@@ -134,17 +134,16 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::T
     const c10::AutoGradMode off(false);  // the node is our own
     out = by_kernel({as_matrix(input)}, {weight}, bias, weight);
   }
-  if (!out.defined()) return at::linear(input, weight, bias);
-  differentiate_linear(out, as_matrix(input), weight);
+  return out.defined() ? differentiable_linear(out, input, weight) : at::linear(input, weight, bias);
+}
+
+at::Tensor differentiable_linear(const at::Tensor& out, const at::Tensor& input, const at::Tensor& weight) {
+  if (c10::GradMode::is_enabled() && (input.requires_grad() || weight.requires_grad()))
+    ProductBackward::attach(out, as_matrix(input), weight.t());
   if (input.dim() == 2) return out;
   std::vector<std::int64_t> sizes = input.sizes().vec();
   sizes.back() = weight.size(0);
   return at::_unsafe_view(out, sizes);
-}
-
-void differentiate_linear(const at::Tensor& out, const at::Tensor& input, const at::Tensor& weight) {
-  if (c10::GradMode::is_enabled() && (input.requires_grad() || weight.requires_grad()))
-    ProductBackward::attach(out, input, weight.t());
 }
 
 }  // namespace tailor

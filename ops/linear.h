@@ -7,7 +7,7 @@ namespace tailor {
 // As at::linear, with its derivative. The tensors are ordinary ones of one dtype and device, and fit; `bias` wants no gradient.
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias);
 
-// Gives `out`, which a kernel has made of them, a linear's derivative, where one is wanted.
-void differentiate_linear(const at::Tensor& out, const at::Tensor& input, const at::Tensor& weight);
+// The linear's result `out`, a matrix that a kernel has made, with the input's dimensions, and a linear's derivative where one is wanted.
+at::Tensor differentiable_linear(const at::Tensor& out, const at::Tensor& input, const at::Tensor& weight);
 
 }  // namespace tailor

@@ -19,7 +19,8 @@ constexpr const char* help =
 
   --dtype NAME       bfloat16, float16, tf32 (float32 that may be rounded), float32; bfloat16
   --group-width N    a group norm's columns a group; without it there is no group norm
-  --batch-statistics a batch norm in training mode; where gradients are wanted, only hopper_gather is asked
+  --batch-statistics a batch norm in training mode
+  --gradients        are wanted: the linear's result is kept for the backward, and batch statistics are hopper_gather's
   --settled          the weight is settled: what is made of it is kept
   --processors N     of the GPU; 132
   --memory N         what its memory brings, in GB/s; 4900, an H200's
@@ -32,6 +33,7 @@ cut a problem. The plan takes it that rows lie one after another, aligned, and h
 struct Question {
   Shape shape;
   std::string dtype = "bfloat16";
+  bool gradients = false;
   bool is_float32() const { return dtype == "float32"; }
 };
 
@@ -69,6 +71,8 @@ Question read(const std::vector<std::string_view>& words) {
       question.shape.memory_rate = 1e3 * static_cast<double>(number(value()));
     else if (word == "--batch-statistics")
       question.shape.batch_statistics = true;
+    else if (word == "--gradients")
+      question.gradients = true;
     else if (word == "--settled")
       question.shape.weight_is_settled = true;
     else if (word.substr(0, 2) == "--")
@@ -82,6 +86,7 @@ Question read(const std::vector<std::string_view>& words) {
   const std::string& dtype = question.dtype;
   if (dtype != "bfloat16" && dtype != "float16" && dtype != "tf32" && dtype != "float32")
     wrong("there is no dtype " + dtype);
+  question.shape.keeps_result = question.gradients && !question.shape.batch_statistics;
   question.shape.rows = sizes[0];
   question.shape.inner = sizes[1];
   question.shape.columns = sizes[2];
@@ -151,7 +156,8 @@ std::vector<Answer> answers(const Question& question) {
     shape.clusters = shape.processors / 2;
     const AgreementPlan plan = plan_agreement(shape);
     const Estimate agreed = estimate_of_agreement(shape);
-    return {{"hopper", refused(refuses_to_agree(shape, wanted())), agreed.whole, agreed.apart,
+    const char* const agrees = question.gradients ? "gradients are wanted" : refuses_to_agree(shape, wanted());
+    return {{"hopper", refused(agrees), agreed.whole, agreed.apart,
              std::to_string(plan.column_tiles) + " columns of tiles at a time, in " + std::to_string(plan.rounds) +
                  " rounds",
              "gathered, and a tail apart"},
@@ -159,11 +165,12 @@ std::vector<Answer> answers(const Question& question) {
              tiles_by({.rounds = rounds_of(shape)}), "torch's linear and a kernel that gathers"}};
   }
   // Otherwise they have the linear alone.
-  const bool with_tail =
-      refuses_tail(shape) == nullptr && (shape.group_width == 0 || takes_groups_of(shape.group_width));
+  const bool with_tail = refuses_tail(shape) == nullptr &&
+                         (shape.group_width == 0 || takes_groups_of(shape.group_width)) &&
+                         !(shape.keeps_result && refuses_halves(shape, wanted()) != nullptr);
   const std::string linear = with_tail ? "" : "linear/";
   if (!with_tail) {
-    shape.batch_statistics = false;
+    shape.batch_statistics = shape.keeps_result = false;
     shape.group_width = 0;
   }
   const StripsPlan few = plan_few_rows(shape);

@@ -85,6 +85,7 @@ const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail&
   problem.bias = linear.bias;
   problem.inner = static_cast<int>(linear.inner);
   problem.tail = tail;
+  problem.result = linear.result;
   problem.weight_in_passing = reads_weight_in_passing(shape_of<Chain>(linear, tail));
   problem.row_tiles = static_cast<int>(ceiling(tail.rows, tile_rows * cluster_blocks));
   problem.column_tiles = static_cast<int>(ceiling(tail.columns, width));

@@ -32,7 +32,7 @@ inline StripsPlan plan_few_elements(const Shape& shape) {
 // Whether the kernel computes it. A launch takes less than 2^31 blocks; a strip has eight at most.
 inline bool may_be_strips_of_elements(const Shape& shape) {
   constexpr std::int64_t too_many = std::int64_t{1} << 28;
-  return shape.element_bytes == 2 && !shape.batch_statistics &&
+  return shape.element_bytes == 2 && !shape.batch_statistics && !shape.keeps_result &&
          ceiling(shape.columns, 128) * ceiling(shape.rows, 32) < too_many;
 }
 
@@ -45,12 +45,13 @@ inline bool takes_strips_of_elements(const Shape& shape, Wanted wanted) {
 
 inline Estimate estimate(const Shape& shape, Wanted wanted) {
   const bool by_strips = takes_strips_of_elements(shape, wanted);
-  return {by_strips ? plan_few_elements(shape).time : plan_tiles(shape, wanted).time,
+  return {by_strips ? plan_few_elements(shape).time : plan_tiles(shape, wanted).time + time_to_keep(shape),
           time_of_linear(shape) + tail_apart(shape)};
 }
 
 // Null if it gets one of the kernels, else why not.
 inline const char* refuses(const Shape& shape, Wanted wanted) {
+  if (wanted == Wanted::strips && shape.keeps_result) return strips_keep_nothing;
   if (wanted == Wanted::strips && takes_strips_of_elements(shape, wanted)) return refuses_any(shape, wanted);
   return refuses_tiles(shape, wanted, estimate(shape, wanted));
 }

@@ -24,6 +24,7 @@ inline StripsPlan plan_few_rows(const Shape& shape) {
 inline const char* refuses_few_rows(const Shape& shape, const Matrix& weight, Wanted wanted) {
   if (const char* why = refuses_tail(shape)) return why;
   if (const char* why = refuses_any(shape, wanted)) return why;
+  if (shape.keeps_result) return strips_keep_nothing;
   if (also_where_slower(wanted)) return "TAILOR_HOPPER wants tiles of many rows";
   if (wanted == Wanted::strips) return "TAILOR_HOPPER wants halves";
   if (const char* why = refuses_matrix(weight)) return why;

@@ -55,6 +55,7 @@ inline StripsPlan plan_few_halves(const Shape& shape) {
 
 // Whether strips are for a problem that halves take.
 inline bool takes_strips_of_halves(const Shape& shape, Wanted wanted) {
+  if (shape.keeps_result) return false;
   if (wanted == Wanted::strips) return true;
   constexpr int most_rows = 2048;  // where times were compared
   if (also_where_slower(wanted) || shape.rows > most_rows) return false;
@@ -70,7 +71,10 @@ inline Estimate time_of_halves(const Shape& shape, Wanted wanted) {
 inline const char* refuses_halves(const Shape& shape, Wanted wanted) {
   if (const char* why = refuses_tail(shape)) return why;
   if (const char* why = refuses_any(shape, wanted)) return why;
+  if (wanted == Wanted::strips && shape.keeps_result) return strips_keep_nothing;
   if (also_where_slower(wanted) || wanted == Wanted::strips) return nullptr;
+  constexpr int fewest_kept = 512;  // of fewer rows a linear by itself may be faster in other ways than in tiles
+  if (shape.keeps_result && shape.rows < fewest_kept) return "its rows are few, and its linear's result is to be kept";
   if (shape.inner < 256) return "its products are so short that halves gain nothing";
   const Estimate time = time_of_halves(shape, wanted);
   return time.whole <= time.apart ? nullptr : "it has too few tiles for the processors";

@@ -225,9 +225,16 @@ struct Kernel {
     if (way.lane == 0) arrive(barrier(memory.moments.full[at]));
   }
 
+  // Of a part of a warp's rows, for a backward.
+  __device__ __forceinline__ void keep_linear(const typename Now::Value& y, int row, int column, int lane) {
+    if (problem.result != nullptr) write_results<Element>(problem.tail, problem.result, y, row, column, lane);
+  }
+
   // One part of the tail of a warp's rows, and out.
   __device__ __forceinline__ void finish_part(const typename Now::Value& y, int part, const Unfinished& tile,
                                               Way& way) {
+    if constexpr (!gathers)
+      keep_linear(y, tile.row + 8 * Now::row(part), tile.column + Now::first_column(part), way.lane);
     const auto value = [&] {
       if constexpr (gathers && !agrees)
         return y;
@@ -280,9 +287,11 @@ struct Kernel {
       waiting.template take<Which<Chain>::bias>(sums, memory.columns[of_columns.at], lane);
 #pragma unroll 1
       for (int part = 0; part < Now::count; ++part) {
-        const auto value = finish<Chain, Element, Now>(problem, memory.columns[of_columns.at], waiting.next(),
-                                                       Now::first_column(part), lane);
-        write_results<Element>(problem.tail, value, row, column + Now::first_column(part), lane);
+        const auto y = waiting.next();
+        const int first = Now::first_column(part);
+        keep_linear(y, row, column + first, lane);
+        const auto value = finish<Chain, Element, Now>(problem, memory.columns[of_columns.at], y, first, lane);
+        write_results<Element>(problem.tail, problem.tail.out, value, row, column + first, lane);
       }
       arrive(barrier(memory.columns_empty[of_columns.at]));
       of_columns.advance();

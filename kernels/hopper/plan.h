@@ -38,7 +38,8 @@ struct Shape {
   double memory_rate = 0;          // what the GPU's memory brings at most, in bytes a microsecond; 0: nobody knows
   bool weight_is_settled = false;  // its halves need not be made
   bool batch_statistics = false;   // of a batch norm
-  int clusters = 0;  // that are there at the same time, of the kernel whose blocks agree on such statistics
+  int clusters = 0;           // that are there at the same time, of the kernel whose blocks agree on such statistics
+  bool keeps_result = false;  // the linear's, besides the chain's
 };
 
 // Whether the second cache is to give up the weight's lines first. Where rows are few they are read once, or by all tiles of rows at a
@@ -105,6 +106,12 @@ inline double tail_apart(const Shape& shape) {
   const double bytes = static_cast<double>(shape.rows * shape.columns * shape.element_bytes);
   if (shape.batch_statistics) return bytes / 2.7e6 + 4;
   return shape.group_width != 0 ? bytes / 1.56e6 + 4 : bytes / 1.96e6 + 2;
+}
+
+// What a kernel that also keeps the linear's result takes longer: products do not hide all of what it writes.
+inline double time_to_keep(const Shape& shape) {
+  const double bytes = static_cast<double>(shape.rows * shape.columns * shape.element_bytes);
+  return shape.keeps_result ? bytes / 3.5e6 : 0;
 }
 
 // Microseconds of float32 by cuBLAS, and of the tail after it. It multiplies on the CUDA cores, and has other kernels for few

@@ -18,7 +18,8 @@ struct Problem {
 
 // One that computes tiles of 128 rows and more.
 struct TileProblem : Problem {
-  CUtensorMap x, w, out;  // the copy engine's descriptions of the matrices
+  CUtensorMap x, w, out;   // the copy engine's descriptions of the matrices
+  void* result = nullptr;  // the linear's own goes there, where it is wanted
   int row_tiles = 0, column_tiles = 0;
   Agreement agreement;  // where blocks agree on batch statistics
   Halves halves;        // where operands are two halves

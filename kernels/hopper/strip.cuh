@@ -181,7 +181,7 @@ struct Strip {
       }
       round_to<Element>(y);
       const auto value = finish<Chain, Element, Now>(problem, memory.columns, y, from, lane);
-      write_results<Element>(problem.tail, value, tile * tile_rows + row, column + from, lane);
+      write_results<Element>(problem.tail, problem.tail.out, value, tile * tile_rows + row, column + from, lane);
     }
   }
 };

@@ -18,6 +18,9 @@ struct StripsPlan {
 constexpr int clusters_at_once[] = {132, 66, 39, 30, 22, 19, 14, 12};
 constexpr int most_parts = static_cast<int>(std::size(clusters_at_once));
 
+// What a kernel for few rows says whose linear's result is wanted, too.
+constexpr const char* strips_keep_nothing = "strips do not keep the linear's result";
+
 // The best number of parts. `start`: microseconds before the first block; `step_time(busy)`: of a step, where blocks have that share
 // of the processors; `others(parts)`: of all else that a block does.
 template <class StepTime, class Others>

@@ -196,18 +196,18 @@ __device__ __forceinline__ void round_to(Value& value) {
   }
 }
 
-// A part of the result, from registers to memory: of float32 four threads fill sectors of 32 bytes. Rows of 16-bit elements have an even
-// number of them.
-template <class T, class Value>
-__device__ __forceinline__ void write_results(const Tail& tail, const Value& value, int row, int column, int lane) {
-  constexpr int width = static_cast<int>(sizeof(value.at[0]) / sizeof(float));
+// A part of a matrix of the result's size, from registers to memory: of float32 four threads fill sectors of 32 bytes. Rows of 16-bit
+// elements have an even number of them. `row` is that of the first of a thread's rows for lane 0.
+template <class T, int Rows, int Width>
+__device__ __forceinline__ void write_results(const Tail& tail, void* matrix, const Tile<float, Rows, Width>& value,
+                                              int row, int column, int lane) {
 #pragma unroll
-  for (int at = 0; at < 2; ++at) {
+  for (int at = 0; at < Rows; ++at) {
     const std::int64_t to_row = row + lane / 4 + 8 * at;
     if (to_row >= tail.rows) continue;
-    T* const to = static_cast<T*>(tail.out) + to_row * tail.columns;
+    T* const to = static_cast<T*>(matrix) + to_row * tail.columns;
 #pragma unroll
-    for (int i = 0; i < width; i += 2) {
+    for (int i = 0; i < Width; i += 2) {
       const int to_column = column + i * 4 + lane % 4 * 2;
       const float* const pair = value.at[at] + i;
       if constexpr (sizeof(T) == 2) {

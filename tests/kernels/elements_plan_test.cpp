@@ -50,6 +50,22 @@ TEST(ElementsPlan, WhatWasMeasured) {
         << " measured in strips, tiles, apart: " << each.times;
 }
 
+// With gradients the backward wants the linear's result, which only tiles keep.
+TEST(ElementsPlan, StripsKeepNothing) {
+  Shape few{128, 512, 1024};
+  EXPECT_EQ(way_of(few), Way::strips);
+  EXPECT_EQ(way_of(few, Wanted::strips), Way::strips);
+  few.keeps_result = true;
+  EXPECT_EQ(way_of(few), Way::apart);
+  EXPECT_EQ(way_of(few, Wanted::always), Way::tiles);
+  EXPECT_EQ(why_not(few, Wanted::strips), strips_keep_nothing);
+  Shape many{32768, 4096, 1024, 2, 64, 132};
+  const double alone = estimate(many, Wanted::where_faster).whole;
+  many.keeps_result = true;
+  EXPECT_EQ(way_of(many), Way::tiles);
+  EXPECT_GT(estimate(many, Wanted::where_faster).whole, alone) << "it writes twice as much";
+}
+
 TEST(ElementsPlan, StripsAreCutToFillTheProcessors) {
   const auto plan = [](std::int64_t rows, std::int64_t columns, std::int64_t inner) {
     return plan_few_elements({rows, columns, inner, 2, 0, 132});

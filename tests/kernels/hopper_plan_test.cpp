@@ -142,6 +142,20 @@ std::string halves_reason(Shape shape, Wanted wanted = Wanted::where_faster) {
   return why != nullptr ? why : "";
 }
 
+// Few rows are not multiplied in tiles, and nothing else keeps the linear's result.
+TEST(HopperPlan, HalvesThatKeepTheLinearsResult) {
+  Shape shape{1024, 8192, 8192};
+  shape.keeps_result = true;
+  EXPECT_EQ(halves_reason(shape), "");
+  EXPECT_EQ(halves_reason(shape, Wanted::strips), strips_keep_nothing);
+  EXPECT_STREQ(refuses_few_rows(shape, {nullptr, 8192, 8192, 8192, 4}, Wanted::few_rows), strips_keep_nothing);
+  shape.rows = 511;
+  EXPECT_NE(halves_reason(shape), "");
+  EXPECT_EQ(halves_reason(shape, Wanted::always), "");
+  shape.keeps_result = false;
+  EXPECT_EQ(halves_reason(shape), "");
+}
+
 TEST(HopperPlan, BatchStatistics) {
   Shape shape{1024, 8192, 8192};
   shape.batch_statistics = true;

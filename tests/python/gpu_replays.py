@@ -34,15 +34,20 @@ def paths_of(op, dtype, training, backward):
     """What a call of those sizes runs, all of it, where TAILOR_HOPPER leaves no choice."""
     wanted = os.environ["TAILOR_HOPPER"]
     batch = training and op.batch_norm
+    keeps = wanted not in ("few_rows", "strips")  # the linear's result, for the backward
     apart = {f"{op.stem}/cuda", *([f"{op.stem}/cuda_backward"] if backward else [])}
     if wanted == "never" or dtype == torch.float64:
         return apart
     if dtype == torch.float32:
         path = "bf16x6" if wanted == "few_rows" else "fp16x3"
-        return {*apart, f"linear/{path}"} if backward or batch else {f"{op.stem}/{path}"}
+        if batch or (backward and not keeps):
+            return {*apart, f"linear/{path}"}
+        return {f"{op.stem}/{path}", *([f"{op.stem}/cuda_backward", f"linear/{path}"] if backward else [])}
     if batch and (backward or dtype == TF32):
         return {*apart, f"{op.stem}/hopper_gather"}
-    return apart if backward else {f"{op.stem}/hopper"}
+    if backward and not keeps:
+        return apart
+    return {f"{op.stem}/hopper", *([f"{op.stem}/cuda_backward"] if backward else [])}
 
 
 @contextlib.contextmanager

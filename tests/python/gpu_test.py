@@ -186,7 +186,7 @@ class GpuOpsTest(Replays):
         each replay. gpu_replays_test and its like have the other kernels."""
         for (op, training), dtype in itertools.product(self.each(CHAINS), (torch.float32, torch.bfloat16)):
             self.replayed(op, dtype, training, True, {f"{op.stem}/cuda", f"{op.stem}/cuda_backward"},
-                          lambda op, seed, dtype, training: wide(op, seed, dtype, training=training))
+                          lambda op, seed, dtype, training: wide(op, seed, dtype, x=(257, 20), w=(136, 20), training=training))
 
     def test_gradients_on_side_streams(self):
         """Each stream with data of its own, all at work at once; nothing waits for another."""

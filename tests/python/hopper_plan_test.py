@@ -74,6 +74,16 @@ class HopperPlanTest(unittest.TestCase):
         self.assertEqual(found["linear/fp16x3"], "takes it")
         self.verdicts(0, 64, 64, "--batch-statistics")  # nothing is divided by no rows
 
+    def test_gradients(self):
+        self.assertEqual(self.verdicts(32768, 1024, 4096, "--group-width", 64, "--gradients"), {"hopper": "takes it"})
+        self.assertEqual(self.verdicts(1024, 8192, 8192, "--batch-statistics", "--gradients"),
+                         {"hopper": "gradients are wanted", "hopper_gather": "takes it"})
+        self.assertEqual(self.verdicts(1024, 8192, 8192, "--dtype", "float32", "--gradients"),
+                         {"bf16x6": "strips do not keep the linear's result", "fp16x3": "takes it"})
+        few = (64, 8192, 8192, "--dtype", "float32")
+        alone = {f"linear/{path}": says for path, says in self.verdicts(*few).items()}
+        self.assertEqual(self.verdicts(*few, "--gradients"), alone, "the linear by itself, which nobody asks to keep anything")
+
     def test_wrong_words(self):
         for words, says in (((1, 2), "three sizes"), ((1, 2, "x"), "'x' is no number"), ((1, 2, 3, "--dtype"), "wants a value"),
                             ((1, 2, 3, "--dtype", "int8"), "there is no dtype int8"), ((1, 2, 3, "--fast"), "no option --fast"),

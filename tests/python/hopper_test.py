@@ -12,11 +12,13 @@ import torch
 import cases
 import contract_test
 from cases import CHAINS, draw
-from checks import Checks, copied, main
+from checks import Checks, calls_of, copied, main
+from comparing import Gradients
 from cuda_test import Referee
 
 HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+WITH_GRADIENTS = "cuda" if os.environ["TAILOR_HOPPER"] == "strips" else "hopper"  # strips keep nothing for a backward
 ROWS = [1, 2, 63, 64, 65, 127, 128, 129, 255, 256, 257, 513, 1500]
 COLUMNS = [64, 128, 192, 256, 320, 512, 832, 1088]
 INNER = [8, 16, 56, 64, 72, 128, 200, 256, 264, 1000, 2048]
@@ -42,10 +44,7 @@ class OnHopper(Referee):
         torch.backends.cuda.matmul.allow_tf32 = False
 
     def forward(self, op, arguments, what):
-        if arguments["input"].dtype == torch.float32:  # small products eager does not round to TF32
-            for name in ("input", "weight"):
-                arguments[name] = on_the_grid(arguments[name])
-        super().forward(op, arguments, what)
+        super().forward(op, held(arguments), what)
 
     def captured(self, op, arguments):
         """A graph of one call, which has run once before, and the call's result."""
@@ -62,7 +61,9 @@ class OnHopper(Referee):
 
 
 @unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
-class HopperTest(OnHopper):
+class HopperTest(OnHopper, Gradients):
+    device = "cuda"
+
     def test_sizes(self):
         """Every number of rows, columns and inner columns, with some of the others."""
         for op, dtype in itertools.product(CHAINS, DTYPES):
@@ -123,13 +124,33 @@ class HopperTest(OnHopper):
             arguments["bias"] = torch.randint(-4, 5, arguments["bias"].shape, device="cuda").to(dtype)
             with torch.no_grad():
                 whole = self.assert_calls(op.stem, lambda: op(copied(arguments)), f"{op} {dtype}", "hopper")
-            learning = copied(arguments)
-            learning["weight"].requires_grad_()
-            tail = self.assert_calls(op.stem, lambda: op(learning), f"{op} {dtype}", "cuda").detach()
+                arguments["bias"] = torch.stack([arguments["bias"]] * 2, 1)[:, 0]  # which the kernel does not read
+                tail = self.assert_calls(op.stem, lambda: op(copied(arguments)), f"{op} {dtype}", "cuda")
             if op.group_norm:
                 self.assert_same(whole, tail, f"{op} {dtype} {inner}", (1e-2, 8e-3) if dtype != torch.float32 else (1e-5, 1e-5))
             else:
                 self.assert_bitwise(whole, tail, f"{op} {dtype} {inner}")
+
+    def test_gradients(self):
+        """The kernel then keeps the linear's result for the backward. Its own is the same, bit for bit."""
+        for op, dtype in itertools.product(CHAINS, DTYPES):
+            for rows, columns, inner, width in ((1, 64, 8, 64), (150, 320, 64, 32), (257, 832, 1000, 16), (4000, 2112, 64, 64)):
+                arguments, what = held(sized(op, rows, columns, inner, width, dtype)), f"{rows}×{inner}→{columns} {dtype}"
+                with torch.no_grad():
+                    out = self.assert_calls(op.stem, lambda: op(copied(arguments)), what, self.path)
+                learning = copied(arguments)
+                learning["weight"].requires_grad_()
+                kept = self.assert_calls(op.stem, lambda: op(learning), what, WITH_GRADIENTS)
+                if WITH_GRADIENTS == self.path:
+                    self.assert_bitwise(kept.detach(), out, f"{op} {what}")
+                self.backward(op, arguments, what)
+
+    def test_gradients_of_three_dimensions(self):
+        for op, dtype in itertools.product([op for op in CHAINS if not op.batch_norm and not op.group_norm], DTYPES):
+            arguments = held(sized(op, 150, 320, 64, dtype=dtype))
+            before = calls_of(op.stem, WITH_GRADIENTS)
+            self.backward(op, {**arguments, "input": arguments["input"].view(3, 50, 64)}, f"3-D {dtype}")
+            self.assertEqual(calls_of(op.stem, WITH_GRADIENTS), before + 1, f"3-D {dtype}")
 
     def test_special_values(self):
         """A row of each, by itself: what is infinite or no number in eager is so here. Where float64 is finite and eager is not,
@@ -246,6 +267,13 @@ def kernels_of(call):
             call()
             torch.cuda.synchronize()
     return [event.name for event in seen.events()]
+
+
+def held(arguments):
+    """With matrices that TF32 holds as they are: small products eager does not round to it."""
+    if arguments["input"].dtype != torch.float32:
+        return arguments
+    return {**arguments, **{name: on_the_grid(arguments[name]) for name in ("input", "weight")}}
 
 
 def on_the_grid(tensor):

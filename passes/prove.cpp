@@ -42,10 +42,18 @@ Value* with_same_memory(Value* value, const Node* node, const std::unordered_set
   return value && value->type()->isSubtypeOf(*c10::TensorType::get()) ? value : nullptr;
 }
 
-// Whether two names are seen to be one tensor's.
-bool is_same_tensor(Value* one, const Value* other) {
-  const std::string path = attribute_path(seen(one));
-  return seen(one) == other || (!path.empty() && path == attribute_path(other));
+// The value whose memory this one has, as far as the graph shows: what views were made of and what was written in place.
+Value* owner(const Value* value) {
+  Value* found = seen(const_cast<Value*>(value));
+  while (Value* before = handed_on(found)) found = seen(before);
+  return found;
+}
+
+// Whether two values are seen to be, or to be parts of, one tensor: for eager a write to one is a write to the other.
+bool are_of_one_tensor(const Value* one, const Value* other) {
+  const Value *of_one = owner(one), *of_other = owner(other);
+  const std::string path = attribute_path(of_one);
+  return of_one == of_other || (!path.empty() && path == attribute_path(of_other));
 }
 
 bool is_norm(const Part& part) { return is_aten(part.node, "batch_norm") || is_aten(part.node, "group_norm"); }
@@ -216,10 +224,9 @@ std::string Surroundings::prove_writer(const Match& match, const Part& part, Nod
     if (match.linear.transpose && seen(written)->node() == match.linear.transpose)
       return describe(writer) + " writes to the weight's transpose, which the chain has read";
     for (const Value* operand : read) {
-      const Value* value = seen(const_cast<Value*>(operand));
-      for (Value* target : {written, held})
-        if (target && is_same_tensor(target, value))
-          return describe(writer) + " writes to " + describe(value) + ", which the chain has read";
+      if (are_of_one_tensor(written, operand))
+        return describe(writer) + " writes to " + describe(seen(const_cast<Value*>(operand))) +
+               ", which the chain has read";
     }
     if (written->type()->isSubtypeOf(*c10::NoneType::get())) continue;
     if (contents || !held) return describe(writer) + " may write to an operand of the chain";

@@ -44,6 +44,10 @@ const Disturbance disturbances[] = {
      "`add_` in net.py:4 writes to `v`, which the chain has read"},
     {"WritesThroughView", "y = self.linear(x); self.w[0].zero_()",
      "`zero_` in net.py:3 writes to `w`, which the chain has read"},
+    {"WritesThroughViewMadeBefore", "v = x + 1.0; r = v[0]; y = self.linear(v); r.zero_()",
+     "`zero_` in net.py:5 writes to `v`, which the chain has read"},
+    {"WritesToWhatTheInputIsAViewOf", "v = x + 1.0; y = self.linear(v.view(v.size())); v.t().zero_()",
+     "`zero_` in net.py:4 writes to the result of `view` in net.py:3, which the chain has read"},
     {"WritesThroughList", "y = self.linear(x); all = [self.w, self.b]; all[0].zero_()",
      "`zero_` in net.py:4 may write to an operand of the chain"},
     {"WritesToList", "y = self.linear(x); torch._foreach_mul_(self.all, 2.0)",
@@ -113,6 +117,12 @@ const NearMiss rows[] = {
     {"WritesToAliasOfScale", "linear_mul_batch_norm",
      "s = self.scale.view(-1); y = self.linear(x) * s; s[0] = 1.0; return self.batch_norm(y)",
      "`copy_` in net.py:4 writes to `s`, which the chain has read"},
+    {"WritesToWhatScaleIsAViewOf", "linear_mul_batch_norm",
+     "y = self.linear(x) * self.square[0]; self.square.add_(1.0); return self.batch_norm(y)",
+     "`add_` in net.py:3 writes to the result of `select` in net.py:2, which the chain has read"},
+    {"WritesToAnotherViewOfTheScale", "linear_mul_batch_norm",
+     "a = self.square[0]; b = self.square.t(); y = self.linear(x) * a; b.add_(1.0); return self.batch_norm(y)",
+     "`add_` in net.py:5 writes to `a`, which the chain has read"},
     {"WritesToFactor", "linear_sigmoid_mul_add",
      "y = self.linear(x); s = torch.sigmoid(y) * self.one; self.one.add_(1.0); return s + y",
      "`add_` in net.py:4 writes to `one`, which the chain has read"},
@@ -181,8 +191,7 @@ INSTANTIATE_TEST_SUITE_P(
         "y = self.linear(x); self.count = int(torch.is_grad_enabled() and not torch.is_autocast_enabled())",
         "y = self.linear(x); self.w = self.w2",  // the chain has read the old one
         "y = self.linear(x); kept = self.w.sum(); self.other = self.other + kept",
-        "v = x + 1.0; r = v[0]; y = self.linear(v); r.zero_()",  // held at run time
-        "y = self.linear(x); self.other.mul_(0.9).add_(0.1)",    // what is written to is a view of what was there
+        "y = self.linear(x); self.other.mul_(0.9).add_(0.1)",  // what is written to is a view of what was there
         "y = self.linear(x); self.other[0] = 2.0",
         "y = self.linear(x); r = self.other.view(-1); r.mul_(0.9); r[1:].detach().zero_()",
         "v = x + 1.0; y = self.linear(v); z = torch.silu(v)"));

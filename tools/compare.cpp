@@ -106,6 +106,11 @@ std::optional<std::string> difference(const Triple& value, const Tolerance& tole
   }
   if (!at::isFloatingType(dtype)) {  // right or wrong, also where a double cannot tell two integers apart
     if (at::equal(fused.detach(), eager.detach())) return std::nullopt;
+    // But an index of the largest, say, may hang on a rounding: where it does, eager's is not always float64's either.
+    if (exact.defined() && exact.sizes() == eager.sizes() && exact.scalar_type() == dtype) {
+      const auto others = [&](const at::Tensor& than) { return (than != exact).sum().item<double>(); };
+      if (others(eager) > 0 && others(fused) <= tolerance.times * others(eager)) return std::nullopt;
+    }
     return name + " differs; it is of " + c10::toString(dtype) + " and should be equal";
   }
 
@@ -158,7 +163,8 @@ std::vector<Leaf> tensors_in(const c10::IValue& value, const std::string& name) 
   return found;
 }
 
-std::optional<std::string> other_shape(const c10::IValue& fused, const c10::IValue& eager, const std::string& name) {
+std::optional<std::string> other_shape(const c10::IValue& fused, const c10::IValue& eager, const std::string& name,
+                                       double size) {
   if (fused.tagKind() != eager.tagKind())
     return name + " is a " + fused.tagKind() + ", eager's is a " + eager.tagKind();
   const auto length = [&](std::size_t ours, std::size_t theirs) -> std::optional<std::string> {
@@ -168,7 +174,7 @@ std::optional<std::string> other_shape(const c10::IValue& fused, const c10::IVal
   const auto elementwise = [&](const auto& ours, const auto& theirs) -> std::optional<std::string> {
     if (auto different = length(ours.size(), theirs.size())) return different;
     for (std::size_t i = 0; i < ours.size(); ++i)
-      if (auto different = other_shape(ours[i], theirs[i], entry_of(name, i))) return different;
+      if (auto different = other_shape(ours[i], theirs[i], entry_of(name, i), size)) return different;
     return std::nullopt;
   };
   if (eager.isTuple()) return elementwise(fused.toTupleRef().elements(), eager.toTupleRef().elements());
@@ -179,14 +185,14 @@ std::optional<std::string> other_shape(const c10::IValue& fused, const c10::IVal
     for (const auto& entry : theirs) {
       const auto place = entry_of(name, entry.key());
       if (!ours.contains(entry.key())) return place + " is missing";
-      if (auto different = other_shape(ours.at(entry.key()), entry.value(), place)) return different;
+      if (auto different = other_shape(ours.at(entry.key()), entry.value(), place, size)) return different;
     }
     return std::nullopt;
   }
   if (eager.isDouble()) {  // such as an `item()`: computed in another order, it may have other last digits
     const double ours = fused.toDouble(), theirs = eager.toDouble();
     const double error = std::abs(ours - theirs);
-    if (ours == theirs || (std::isnan(ours) && std::isnan(theirs)) || error <= 1e-3 * std::abs(theirs))
+    if (ours == theirs || (std::isnan(ours) && std::isnan(theirs)) || error <= 1e-3 * std::max(std::abs(theirs), size))
       return std::nullopt;
     return name + " differs by " + number(error);
   }

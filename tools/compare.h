@@ -50,8 +50,10 @@ struct Leaf {
 // The tensors inside nested tuples, lists and dictionaries, in order.
 std::vector<Leaf> tensors_in(const c10::IValue& value, const std::string& name);
 
-// What differs in two results besides their tensors' values: kinds, lengths, keys, numbers, strings. Nothing if none.
-std::optional<std::string> other_shape(const c10::IValue& fused, const c10::IValue& eager, const std::string& name);
+// What differs in two results besides their tensors' values: kinds, lengths, keys, numbers, strings. Nothing if none. A number that was
+// computed of tensors may differ by a thousandth of itself, or of `size`, which is that of such tensors' numbers.
+std::optional<std::string> other_shape(const c10::IValue& fused, const c10::IValue& eager, const std::string& name,
+                                       double size = 0);
 
 // A copy of everything; with `floating`, every tensor of a floating dtype in that dtype.
 c10::IValue copy_as(const c10::IValue& value, std::optional<at::ScalarType> floating);

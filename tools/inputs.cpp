@@ -35,7 +35,7 @@ constexpr std::array<std::pair<std::string_view, at::ScalarType>, 10> dtypes{{
 }};
 
 [[noreturn]] void refuse(const std::string& text, const std::string& why) {
-  throw std::invalid_argument("input '" + text + "': " + why +
+  throw std::invalid_argument("input '" + printable(text) + "': " + printable(why) +
                               "; a tensor is written like float32[16,8192], a number like 3, 0.5 or true");
 }
 
@@ -170,8 +170,13 @@ std::vector<c10::IValue> read_inputs(const std::string& path) {
   try {
     value = torch::jit::pickle_load(bytes);
   } catch (const std::exception& error) {
-    throw std::invalid_argument(path + ": is no file that torch.save wrote of tensors (" + last_line(error.what()) +
-                                "); save one tensor, or a tuple or list of them, with torch.save");
+    // What it has asserted in vain says nothing to a user.
+    std::string why = last_line(error.what());
+    if (why.find("INTERNAL ASSERT FAILED") != std::string::npos) why = "there is something in it that is none";
+    throw std::invalid_argument(
+        path + ": is no file that torch.save wrote of tensors (" + why +
+        "); save one tensor, or a tuple or list of them, with torch.save; plain dictionaries may be "
+        "among them, no OrderedDict or other class");
   }
   if (value.isTuple()) return value.toTupleRef().elements().vec();
   if (value.isList()) return value.toListRef().vec();

@@ -71,6 +71,21 @@ void collect(const torch::jit::Block* block, std::vector<std::string>& operators
   }
 }
 
+// What stands behind a raise in its block is never run, and torch leaves it out as soon as it compiles a file.
+void cut_behind_raises(torch::jit::Block* block) {
+  torch::jit::Node* raise = nullptr;
+  for (torch::jit::Node* node : block->nodes()) {
+    for (torch::jit::Block* inner : node->blocks()) cut_behind_raises(inner);
+    if (raise == nullptr && node->kind() == c10::prim::RaiseException) raise = node;
+  }
+  if (raise == nullptr) return;
+  for (std::size_t i = 0; i < block->outputs().size(); ++i) {
+    torch::jit::Node* const nothing = block->owningGraph()->createUninitialized(block->outputs()[i]->type());
+    block->replaceOutput(i, nothing->insertBefore(raise)->output());
+  }
+  while (block->return_node()->prev() != raise) block->return_node()->prev()->destroy();
+}
+
 // Of what has an effect: a call whose result nobody reads, or which half of a tuple nobody reads, is dropped by torch as it
 // reads a file, once it is no call any more but was inlined. So is what a condition leaves out that is known by then.
 std::vector<std::string> operators_of(torch::jit::Function& function) {
@@ -79,6 +94,7 @@ std::vector<std::string> operators_of(torch::jit::Function& function) {
     auto graph = body->graph()->copy();
     torch::jit::LowerSimpleTuples(graph);
     torch::jit::ConstantPropagationImmutableTypes(graph);
+    cut_behind_raises(graph->block());
     torch::jit::EliminateDeadCode(graph);
     collect(graph->block(), operators);
   }

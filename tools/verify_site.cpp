@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 #include "compare.h"
 #include "inputs.h"
+#include "terms.h"
 #include "verify.h"
 
 namespace tailor::tool {
@@ -104,13 +106,20 @@ std::optional<c10::IValue> fill(const Origin& origin, const c10::TypePtr& type, 
   return std::nullopt;
 }
 
-// What a run leaves: the output; those inputs that it wrote to; for each input its gradient; where the run is a referee,
-// the largest value and the largest gradient of what is computed on the way, and of the sums of such gradients' sizes. Or how it ended.
+// What a run leaves: the output; those inputs that it wrote to; for each input its gradient; where the run is a referee, the largest value
+// that is computed on the way, and for each input the size of what its gradient is added up from. Or how it ended.
 struct Outcome {
   at::Tensor output;
   std::vector<at::Tensor> written, gradients;
-  double largest = 0, largest_gradient = 0, sum_of_gradients = 0;
+  double largest = 0;
+  std::vector<double> terms;
   std::string error;
+};
+
+// A run in another dtype, and whether it is the referee.
+struct As {
+  at::ScalarType floating;
+  bool referee;
 };
 
 bool statistic(const Origin& origin) { return origin.argument == "running_mean" || origin.argument == "running_var"; }
@@ -122,18 +131,23 @@ bool learned(const Origin& origin, const c10::IValue& value) {
 }
 
 Outcome run(const std::shared_ptr<Graph>& graph, const Specimen& specimen, const std::vector<c10::IValue>& values,
-            std::optional<at::ScalarType> floating, uint64_t seed, bool gradients) try {
+            std::optional<As> as, uint64_t seed, bool gradients) try {
   auto copy = graph->copy();
+  const auto floating = as ? std::optional(as->floating) : std::nullopt;
   if (floating) {
     for (auto* node : copy->nodes())
       if (node->kind() == c10::prim::Constant && node->hasAttribute(c10::attr::value) &&
           node->kindOf(c10::attr::value) == torch::jit::AttributeKind::t)
         node->t_(c10::attr::value, copy_as(node->t(c10::attr::value), floating).toTensor());
-    // What is computed on the way comes out too.
+  }
+  Way way;
+  if (as && as->referee)  // what is computed on the way comes out too
     for (auto* node : copy->nodes())
       for (auto* value : node->outputs())
-        if (value->type()->isSubtypeOf(*c10::TensorType::get())) copy->registerOutput(value);
-  }
+        if (value->type()->isSubtypeOf(*c10::TensorType::get())) {
+          copy->registerOutput(value);
+          way.values.push_back(value);
+        }
   at::AutoGradMode with_gradients(gradients);
   torch::jit::Stack stack;
   Outcome outcome;
@@ -149,11 +163,14 @@ Outcome run(const std::shared_ptr<Graph>& graph, const Specimen& specimen, const
     if (leaf) leaves.push_back(i);
     stack.push_back(value);
   }
+  const torch::jit::Stack ran_on = stack;
   // The plain interpreter: no profiling, no passes, so that what runs is the graph that is asked about.
   torch::jit::InterpreterState(torch::jit::Code(copy, specimen.site.rule)).run(stack);
   outcome.output = stack.at(0).toTensor();
-  for (std::size_t i = 1; i < stack.size(); ++i)
-    outcome.largest = std::max(outcome.largest, largest(stack[i].toTensor()));
+  for (std::size_t i = 1; i < stack.size(); ++i) {
+    way.tensors.push_back(stack[i].toTensor());
+    outcome.largest = std::max(outcome.largest, largest(way.tensors.back()));
+  }
   // Statistics count as written always: eager's kernels write them without a new version.
   for (std::size_t i = 0; i < values.size(); ++i)
     outcome.written.push_back(
@@ -161,6 +178,7 @@ Outcome run(const std::shared_ptr<Graph>& graph, const Specimen& specimen, const
                                                                                                       : at::Tensor());
 
   outcome.gradients.resize(values.size());
+  outcome.terms.resize(values.size());
   if (outcome.output.requires_grad()) {
     // One seed, one gradient of the output in all three runs.
     auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
@@ -168,27 +186,28 @@ Outcome run(const std::shared_ptr<Graph>& graph, const Specimen& specimen, const
                            .to(outcome.output.device(), outcome.output.scalar_type());
     torch::autograd::variable_list variables;
     for (auto i : leaves) variables.push_back(inputs[i]);
-    for (std::size_t i = 1; i < stack.size(); ++i)
-      if (stack[i].toTensor().requires_grad()) variables.push_back(stack[i].toTensor());
-    const auto found = torch::autograd::grad({outcome.output}, variables, {above}, /*retain_graph=*/false,
+    const bool again = as && as->referee;
+    const auto found = torch::autograd::grad({outcome.output}, variables, {above}, /*retain_graph=*/again,
                                              /*create_graph=*/false, /*allow_unused=*/true);
     for (std::size_t i = 0; i < leaves.size(); ++i) outcome.gradients[leaves[i]] = found[i];
-    for (std::size_t i = leaves.size(); i < found.size(); ++i) {
-      if (!found[i].defined()) continue;
-      outcome.largest_gradient = std::max(outcome.largest_gradient, largest(found[i]));
-      outcome.sum_of_gradients = std::max(outcome.sum_of_gradients, found[i].abs().sum().item<double>());
+    if (again) {
+      way.value_of = [&](torch::jit::Value* value) {
+        const auto arguments = copy->inputs();
+        const auto place = [value](const auto& among) {
+          return static_cast<std::size_t>(std::find(among.begin(), among.end(), value) - among.begin());
+        };
+        if (place(arguments) < arguments.size()) return ran_on[place(arguments)];
+        if (place(way.values) < way.values.size()) return c10::IValue(way.tensors[place(way.values)]);
+        return torch::jit::toIValue(value).value_or(c10::IValue());
+      };
+      const auto sizes = sizes_of_terms(way, outcome.output, above, variables, generator);
+      for (std::size_t i = 0; i < leaves.size(); ++i) outcome.terms[leaves[i]] = sizes[i];
     }
   }
   outcome.output = outcome.output.detach();  // lets go of the graph and what it saved
   return outcome;
 } catch (const std::exception& error) {
-  return {.output = {},
-          .written = {},
-          .gradients = {},
-          .largest = 0,
-          .largest_gradient = 0,
-          .sum_of_gradients = 0,
-          .error = last_line(error.what())};
+  return {.output = {}, .written = {}, .gradients = {}, .largest = 0, .terms = {}, .error = last_line(error.what())};
 }
 
 // What was computed on the way says how large an error must be to mean anything: where a norm subtracts a mean, or
@@ -200,8 +219,7 @@ std::optional<std::string> compare(const Specimen& specimen, const Outcome& fuse
   const Tolerance values{.times = 4 * slack, .ulps = 8 * slack, .largest = exact.largest};
   if (auto different = difference({"output", fused.output, eager.output, exact.output}, values)) return different;
   // Gradients are long sums, some of them a single number, and terms may cancel: the gradient of a bias before a batch
-  // norm is exactly zero, and what is left of it is noise of the size of its terms. The site's largest gradient stands for
-  // that size.
+  // norm is exactly zero, and what is left of it is the rounding of its terms. The site's largest gradient is a measure, too.
   Tolerance sums{.times = 4 * slack, .ulps = 16 * slack};
   for (const auto& gradient : exact.gradients)
     if (gradient.defined()) sums.largest = std::max(sums.largest, largest(gradient));
@@ -213,14 +231,8 @@ std::optional<std::string> compare(const Specimen& specimen, const Outcome& fuse
     if (auto different =
             difference({name + " after the call", fused.written[i], eager.written[i], exact.written[i]}, values))
       return different;
-    // What a norm divides out again has no gradient but the noise of its terms, each a gradient times a value, and where a
-    // scale is small the norm makes them large.
     Tolerance terms = sums;
-    if (name == "scale") terms.largest = std::max(terms.largest, exact.largest_gradient * exact.largest);
-    // What is added to many values has the sum of their gradients. Where a norm subtracts it again with its mean, nothing is left of
-    // that but the rounding of its terms.
-    if ((name == "addend" || name == "bias") && exact.gradients[i].defined())
-      terms.largest = std::max(terms.largest, exact.sum_of_gradients / static_cast<double>(exact.gradients[i].numel()));
+    terms.largest = std::max(terms.largest, exact.terms[i]);
     if (auto different = difference({.name = "the gradient of " + name,
                                      .fused = fused.gradients[i],
                                      .eager = eager.gradients[i],
@@ -257,16 +269,17 @@ Judgement check(const Specimen& specimen, const std::vector<c10::IValue>& values
   }
   if (!fused.error.empty()) return {{false, "raises '" + fused.error + "', eager does not"}};
   if (!eager.error.empty()) return {{false, "runs where eager raises '" + eager.error + "'"}};
-  auto exact = run(specimen.before, specimen, values, at::kDouble, seed, gradients);
+  auto exact = run(specimen.before, specimen, values, As{at::kDouble, /*referee=*/true}, seed, gradients);
   if (exact.error.empty()) {
     // In float64 the two agree in all digits that count, and what was rewritten wrongly shows in any dtype.
-    const auto twin = run(specimen.after, specimen, values, at::kDouble, seed, gradients);
+    const auto twin = run(specimen.after, specimen, values, As{at::kDouble, /*referee=*/false}, seed, gradients);
     const bool ran = twin.error.empty();  // not where it names a dtype
     if (const auto different = ran ? compare(specimen, twin, exact, exact) : std::nullopt)
       return {{false, *different + ", in float64"}};
   } else {  // no referee, such as where the user's nodes name a dtype: the two check each other
     exact.written.resize(values.size());
     exact.gradients.resize(values.size());
+    exact.terms.resize(values.size());
   }
   const auto different = compare(specimen, fused, eager, exact);
   constexpr double luck = 8;  // nobody misses by more for want of it

@@ -1,4 +1,5 @@
 """The tailor command from outside: what goes in, what comes out, and exit statuses."""
+import collections
 import json
 import os
 import random
@@ -244,6 +245,22 @@ class CommandTest(Command):
         result = self.refused(3, "fuse", self.source, "-o", self.target, "--input-file", inputs, says="holds a GenericDict",
                               leaves=("model.pt", "x.pt"))
         self.assertEqual(result.stderr.count("x.pt"), 1)
+        torch.save(collections.OrderedDict(a=torch.ones(2)), inputs)
+        result = self.refused(3, "fuse", self.source, "-o", self.target, "--input-file", inputs, says="no OrderedDict or other class",
+                              leaves=("model.pt", "x.pt"))
+        self.assertNotIn("ASSERT", result.stderr)
+
+    def test_a_norm_that_always_raises(self):
+        """torch's batch norm raises where eps is 0, and torch leaves out what stands behind a raise as it compiles a file."""
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.gemm, self.bn, self.never, self.scale = torch.nn.Linear(5, 12), torch.nn.BatchNorm1d(12), torch.nn.BatchNorm1d(12, eps=0.0), torch.nn.Parameter(torch.randn(12))
+
+            def forward(self, x):
+                return self.never(x), self.bn(self.gemm(x) * self.scale)
+        torch.jit.script(Net()).save(self.source)
+        self.assertIn("fused 1 of 1 sites", self.done("fuse", self.source, "-o", self.target))
 
     def test_closed_standard_streams(self):
         for descriptor, status in ((0, 0), (1, 6), (2, 0)):

@@ -41,6 +41,7 @@ TEST(ParseInput, SaysWhatIsWrong) {
       {"float32[16", "does not end with ]"},
       {"float[16]", "'float' is not one of"},
       {"float32[a]", "'a' is not a size"},
+      {"x\ny", "input 'x\\x0ay': there is no ["},
       {"float32[-1]", "'-1' is not a size"},
       {"float32[1,,2]", "'' is not a size"},
       {"float32[16,]", "'' is not a size"},

@@ -47,6 +47,18 @@ TEST(SameModule, NamesTheFirstDifference) {
   EXPECT_SAYS(after([](auto& m) { m.register_attribute("more", c10::IntType::get(), 1); }), "number of attributes");
 }
 
+// torch leaves out what stands behind a raise when it compiles a file.
+TEST(SameModule, LeavesOutWhatIsNeverRun) {
+  const auto raises = [](const std::string& before, const std::string& behind) {
+    return with_forward("def forward(self, x):\n    y = x\n" + before + "    assert 1.0 < 0.0, \"no\"\n" + behind +
+                        "    return y\n");
+  };
+  const std::string works = "    y = torch.tanh(y)\n", writes = "    x.zero_()\n";
+  EXPECT_EQ(differs(raises("", works + writes), raises("", "")), "the same");
+  EXPECT_EQ(differs(raises(works, works), raises("", "")), "the same") << "nobody is left who reads it";
+  EXPECT_SAYS(differs(raises(writes, works), raises("", works)), "no longer calls aten::zero_");
+}
+
 TEST(SameModule, CountsBitsNotValues) {
   const double nan = std::nan("");
   EXPECT_EQ(difference(

@@ -58,6 +58,14 @@ TEST(VerifyModel, LooksIntoDictionariesAndTuples) {
   EXPECT_TRUE(contains(verdict.message, "output[0][a][1][0] differs by ")) << verdict.message;
 }
 
+TEST(VerifyModel, MeasuresNumbersByTheTensorsBesideThem) {
+  const auto with = [](const std::string& number) {
+    return "def forward(self, x):\n    return torch.linear(x, self.weight), " + number + "\n";
+  };
+  EXPECT_EQ(compare_models(with("1e-9"), with("2e-9")).message, "");
+  EXPECT_TRUE(contains(compare_models(with("1.0"), with("1.5")).message, "output[1] differs by 0.5"));
+}
+
 // As a user's call runs them, and what `forward` names does not.
 TEST(VerifyModel, RunsForwardHooks) {
   const auto hooked = [](const std::string& before, const std::string& after) {

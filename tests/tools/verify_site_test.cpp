@@ -98,6 +98,27 @@ TEST(VerifySite, AcceptsAnAddendOfOneNumber) {
   }
 }
 
+// A group of one number has no gradient at all, and nothing else may have one to measure the rounding by.
+TEST(VerifySite, AcceptsGroupsOfOneChannel) {
+  const std::string affine = "self.gamma, self.beta", frozen = "self.gamma.detach(), self.beta.detach()";
+  for (const std::size_t which : {2U, 3U, 5U})
+    for (const std::string& parameters : {affine, frozen, std::string("None, None")})
+      for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16})
+        for (unsigned seed = 0; seed < 4; ++seed) {
+          std::string code = chains[which].second;
+          code.replace(code.find(affine), affine.size(), parameters);
+          at::manual_seed(seed);
+          const Module original = fresh(code, 32, 8, dtype);
+          at::manual_seed(seed);
+          Module fused = fresh(code, 32, 8, dtype);
+          std::vector<Specimen> specimens;
+          tailor::fuse(fused, {}, specimens);
+          ASSERT_EQ(specimens.size(), 1U) << code;
+          EXPECT_EQ(verify_site(original, specimens[0], seed).message, "")
+              << code << c10::toString(dtype) << ", seed " << seed;
+        }
+}
+
 // One draw's largest error is luck; a good model must not need any. TAILOR_SEEDS=200 asks longer.
 TEST(VerifySite, AcceptsGoodSitesWhateverTheSeed) {
   const char* wanted = std::getenv("TAILOR_SEEDS");
@@ -170,6 +191,33 @@ TEST(VerifySite, SeesAGradientThatIsLost) {
                              "  %s : Tensor = aten::mul(%y, %d)\n" + norm);
   EXPECT_FALSE(verdict.ok);
   EXPECT_TRUE(contains(verdict.message, "the gradient of scale is missing")) << verdict.message;
+}
+
+// What a sum of many terms is measured by is no larger than such sums are.
+TEST(VerifySite, SeesHalfAGradientOfOneNumberIn16Bits) {
+  Module module = model(forward, at::kBFloat16);
+  module.setattr("scale", at::full({1}, 1.5).to(at::kBFloat16).requires_grad_());
+  module.setattr(
+      "bias",
+      at::full_like(module.attr("bias").toTensor(), 20).requires_grad_());  // so that terms have the gradients' signs
+  const auto verdict = verify_site(module,
+                                   specimen("  %bf16 : int = prim::Constant[value=15]()\n"
+                                            "  %half : float = prim::Constant[value=0.5]()\n"
+                                            "  %dtype : int = prim::dtype(%x)\n"
+                                            "  %here : bool = aten::eq(%dtype, %bf16)\n"
+                                            "  %t : Tensor = prim::If(%here)\n"
+                                            "    block0():\n"
+                                            "      %d : Tensor = aten::detach(%scale)\n"
+                                            "      %a : Tensor = aten::mul(%scale, %half)\n"
+                                            "      %b : Tensor = aten::mul(%d, %half)\n"
+                                            "      %u : Tensor = aten::add(%a, %b, %one)\n"
+                                            "      -> (%u)\n"
+                                            "    block1():\n"
+                                            "      -> (%scale)\n" +
+                                            std::string(linear) + "  %s : Tensor = aten::mul(%y, %t)\n" + norm),
+                                   0);
+  EXPECT_FALSE(verdict.ok);
+  EXPECT_TRUE(contains(verdict.message, "the gradient of scale differs")) << verdict.message;
 }
 
 TEST(VerifySite, SeesFewerDigitsThanEagers) {

@@ -57,7 +57,7 @@ at::Tensor gain_of(const Way& way, Node* norm) {
 
 std::vector<double> sizes_of_terms(const Way& way, const at::Tensor& output, const at::Tensor& of_output,
                                    const std::vector<at::Tensor>& leaves, const at::Generator& generator) {
-  const auto with_signs = [&generator](const at::Tensor& terms) {
+  const auto with_signs = [generator](const at::Tensor& terms) {
     const auto signs = at::randint(0, 2, terms.sizes(), generator, terms.options().requires_grad(false)) * 2 - 1;
     return terms * signs;
   };

@@ -17,8 +17,11 @@ def kernels_of(case, path):
         elif name == "hopper_gather":
             yield f"{name}, {dtype}"
         elif name in ("fp16x3", "bf16x6"):
-            # Beside a tail's kernel it is the linear's, or that of the products of its backward.
-            yield f"linear by {name}" if paths & {"cuda", "cuda_backward"} else name
+            # Beside a tail's kernel it is the linear's, beside a backward that of its products as well.
+            if "cuda" not in paths:
+                yield name
+            if paths & {"cuda", "cuda_backward"}:
+                yield f"linear by {name}"
         elif name.startswith("cuda"):
             yield name
 

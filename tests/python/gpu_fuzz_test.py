@@ -68,6 +68,7 @@ class KernelsTest(unittest.TestCase):
                 (self.case(torch.float32, tf32=True), "cuda+hopper_gather", ["cuda", "hopper_gather, TF32"]),
                 (self.case(torch.float32), "fp16x3", ["fp16x3"]),
                 (self.case(torch.float32), "cuda+cuda_backward+fp16x3", ["cuda", "cuda_backward", "linear by fp16x3"]),
+                (self.case(torch.float32), "cuda_backward+fp16x3", ["cuda_backward", "fp16x3", "linear by fp16x3"]),
                 (self.case(torch.float32), "reference", []), (self.case(torch.float32), "refused, as by eager", [])):
             self.assertEqual(list(ops_kernels.kernels_of(case, path)), wanted)
 

@@ -42,18 +42,32 @@ Value* with_same_memory(Value* value, const Node* node, const std::unordered_set
   return value && value->type()->isSubtypeOf(*c10::TensorType::get()) ? value : nullptr;
 }
 
-// The value whose memory this one has, as far as the graph shows: what views were made of and what was written in place.
-Value* owner(const Value* value) {
-  Value* found = seen(const_cast<Value*>(value));
-  while (Value* before = handed_on(found)) found = seen(before);
-  return found;
+bool is_one_of(const Node* node, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(), [node](const char* name) { return is_aten(node, name); });
 }
 
-// Whether two values are seen to be, or to be parts of, one tensor: for eager a write to one is a write to the other.
-bool are_of_one_tensor(const Value* one, const Value* other) {
-  const Value *of_one = owner(one), *of_other = owner(other);
-  const std::string path = attribute_path(of_one);
-  return of_one == of_other || (!path.empty() && path == attribute_path(of_other));
+// The value whose memory this one has, as far as the graph shows: what views were made of, and what was written in place.
+struct Owner {
+  Value* value;
+  bool in_part = false;  // of it only
+};
+Owner owner_of(const Value* value) {
+  Owner owner{seen(const_cast<Value*>(value))};
+  while (Value* before = handed_on(owner.value)) {
+    const Node* view = owner.value->node();
+    if (is_one_of(view, {"contiguous", "flatten", "reshape", "reshape_as", "to", "type_as"})) break;  // may be copies
+    owner.in_part = owner.in_part || is_one_of(view, {"diagonal", "narrow", "select", "slice"});
+    owner.value = seen(before);
+  }
+  return owner;
+}
+
+// Whether two values are seen to have memory in common. Of two parts of a tensor the graph does not show it.
+bool share_memory(const Value* one, const Value* other) {
+  const Owner of_one = owner_of(one), of_other = owner_of(other);
+  const std::string path = attribute_path(of_one.value);
+  return !(of_one.in_part && of_other.in_part) &&
+         (of_one.value == of_other.value || (!path.empty() && path == attribute_path(of_other.value)));
 }
 
 bool is_norm(const Part& part) { return is_aten(part.node, "batch_norm") || is_aten(part.node, "group_norm"); }
@@ -224,7 +238,7 @@ std::string Surroundings::prove_writer(const Match& match, const Part& part, Nod
     if (match.linear.transpose && seen(written)->node() == match.linear.transpose)
       return describe(writer) + " writes to the weight's transpose, which the chain has read";
     for (const Value* operand : read) {
-      if (are_of_one_tensor(written, operand))
+      if (share_memory(written, operand))
         return describe(writer) + " writes to " + describe(seen(const_cast<Value*>(operand))) +
                ", which the chain has read";
     }

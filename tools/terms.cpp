@@ -21,39 +21,65 @@ using torch::jit::Value;
 
 at::Tensor tensor_of(const c10::IValue& value) { return value.isTensor() ? value.toTensor() : at::Tensor(); }
 
-// What a norm multiplies a gradient by before it takes off means; undefined where it takes off none, or that is not known.
-at::Tensor gain_of(const Way& way, Node* norm) {
+// What is known of a norm and its input's numbers, each multiplied by the weight and divided by the deviation.
+struct Scaled {
+  at::Tensor values;  // the numbers' sizes themselves: whose means the norm subtracts
+  at::Tensor gain;    // what a gradient is multiplied by before means are subtracted from it; undefined where none are
+};
+
+Scaled scaled_by(const Way& way, Node* norm) {
   const auto value = [&](std::size_t input) { return way.value_of(norm->input(input)); };
-  const at::Tensor x = tensor_of(value(0));
-  if (!x.defined() || x.dim() < 2 || x.numel() == 0) return {};
-  at::Tensor variance, weight;
-  double eps = 0;
-  if (norm->kind() == c10::aten::group_norm) {
-    const c10::IValue groups = value(1), given = value(4);
-    if (!groups.isInt() || !given.isDouble() || groups.toInt() < 1 || x.size(1) % groups.toInt() != 0) return {};
-    variance =
-        x.reshape({x.size(0), groups.toInt(), -1}).var(at::IntArrayRef({2}), /*unbiased=*/false, /*keepdim=*/true);
-    variance = variance.expand({x.size(0), groups.toInt(), x.numel() / x.size(0) / groups.toInt()}).reshape(x.sizes());
-    weight = tensor_of(value(2));
-    eps = given.toDouble();
-  } else {
-    const c10::IValue training = value(5), given = value(7);
-    if (!training.isBool() || !training.toBool() || !given.isDouble()) return {};
+  const bool in_groups = norm->kind() == c10::aten::group_norm;
+  const at::Tensor x = tensor_of(value(0)), weight = tensor_of(value(in_groups ? 2 : 1));
+  const c10::IValue eps = value(in_groups ? 4 : 7);
+  if (!x.defined() || x.dim() < 2 || x.numel() == 0 || !eps.isDouble()) return {};
+  const auto along_channels = [&x](const at::Tensor& vector) {
+    std::vector<std::int64_t> sizes(static_cast<std::size_t>(x.dim()), 1);
+    sizes[1] = -1;
+    return vector.reshape(sizes);
+  };
+  at::Tensor variance;
+  bool of_input = true;
+  if (in_groups) {
+    const c10::IValue groups = value(1);
+    if (!groups.isInt() || groups.toInt() < 1 || x.size(1) % groups.toInt() != 0) return {};
+    const at::Tensor grouped = x.reshape({x.size(0), groups.toInt(), -1});
+    variance = grouped.var(at::IntArrayRef({2}), /*unbiased=*/false, /*keepdim=*/true);
+    variance = variance.expand(grouped.sizes()).reshape(x.sizes());
+  } else if (value(5).isBool() && value(5).toBool()) {
     std::vector<std::int64_t> others;
     for (std::int64_t i = 0; i < x.dim(); ++i)
       if (i != 1) others.push_back(i);
-    variance = x.var(others, /*unbiased=*/false, /*keepdim=*/true).expand(x.sizes());
-    weight = tensor_of(value(1));
-    eps = given.toDouble();
+    variance = x.var(others, /*unbiased=*/false, /*keepdim=*/true);
+  } else {
+    of_input = false;
+    const at::Tensor running = tensor_of(value(4));
+    if (!running.defined()) return {};
+    variance = along_channels(running);
   }
-  at::Tensor gain = (variance + eps).rsqrt();
-  if (!weight.defined()) return gain;
-  std::vector<std::int64_t> of_channels(static_cast<std::size_t>(x.dim()), 1);
-  of_channels[1] = -1;
-  return gain * weight.abs().reshape(of_channels);
+  const at::Tensor share = (variance + eps.toDouble()).rsqrt();
+  const at::Tensor gain = weight.defined() ? share * along_channels(weight.abs()) : share;
+  const at::Tensor distance = x.abs() * share;
+  // A rounding of the input moves what the gradient is multiplied by, too.
+  return {x.abs() * gain, of_input ? gain * (1 + distance) : at::Tensor()};
+}
+
+bool is_norm(const Node* node) {
+  return node->kind() == c10::aten::group_norm || node->kind() == c10::aten::batch_norm;
 }
 
 }  // namespace
+
+double size_in_front_of_norms(const Way& way) {
+  const at::NoGradGuard off;
+  double size = 0;
+  for (Value* value : way.values) {
+    if (!is_norm(value->node())) continue;
+    if (const at::Tensor values = scaled_by(way, value->node()).values; values.defined())
+      size = std::max(size, largest(values));
+  }
+  return size;
+}
 
 std::vector<double> sizes_of_terms(const Way& way, const at::Tensor& output, const at::Tensor& of_output,
                                    const std::vector<at::Tensor>& leaves, const at::Generator& generator) {
@@ -69,11 +95,10 @@ std::vector<double> sizes_of_terms(const Way& way, const at::Tensor& output, con
   std::unordered_map<Value*, InFront> in_front;
   std::unordered_map<Value*, std::shared_ptr<at::Tensor>> behind;
   for (Value* value : way.values) {
-    Node* const node = value->node();
-    if (node->kind() != c10::aten::group_norm && node->kind() != c10::aten::batch_norm) continue;
+    if (!is_norm(value->node())) continue;
     const at::NoGradGuard off;
-    if (const at::Tensor gain = gain_of(way, node); gain.defined())
-      in_front[node->input(0)] = {gain, behind[value] = std::make_shared<at::Tensor>()};
+    if (const at::Tensor gain = scaled_by(way, value->node()).gain; gain.defined())
+      in_front[value->node()->input(0)] = {gain, behind[value] = std::make_shared<at::Tensor>()};
   }
   for (std::size_t i = 0; i < way.values.size(); ++i) {
     const at::Tensor& value = way.tensors[i];

@@ -16,6 +16,9 @@ struct Way {
   std::function<c10::IValue(torch::jit::Value*)> value_of;  // of any value; None where it is not known
 };
 
+// The largest of what norms subtract their means from, as they scale it; 0 where there is none. The rounding of that is left in the result.
+double size_in_front_of_norms(const Way& way);
+
 // For each leaf, how large its gradient would be if its terms kept their sizes and had signs at random: nothing cancels then, and nothing
 // adds up that does not as a rule. In front of a norm by its input's statistics the terms are those whose mean it subtracts: where a
 // group is a single number, their rounding is all that is left of them.

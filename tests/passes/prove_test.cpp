@@ -193,6 +193,8 @@ INSTANTIATE_TEST_SUITE_P(
         "y = self.linear(x); kept = self.w.sum(); self.other = self.other + kept",
         "y = self.linear(x); self.other.mul_(0.9).add_(0.1)",  // what is written to is a view of what was there
         "y = self.linear(x); self.other[0] = 2.0",
+        "v = x + 1.0; y = self.linear(v[:3]); v[3:].mul_(2.0)",  // another part, or not: seen at run time
+        "v = x + 1.0; y = self.linear(v.contiguous()); v.t().reshape(-1).add_(1.0)",  // copies, or not
         "y = self.linear(x); r = self.other.view(-1); r.mul_(0.9); r[1:].detach().zero_()",
         "v = x + 1.0; y = self.linear(v); z = torch.silu(v)"));
 

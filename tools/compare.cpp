@@ -108,7 +108,7 @@ std::optional<std::string> difference(const Triple& value, const Tolerance& tole
     if (at::equal(fused.detach(), eager.detach())) return std::nullopt;
     // But an index of the largest, say, may hang on a rounding: where it does, eager's is not always float64's either.
     if (exact.defined() && exact.sizes() == eager.sizes() && exact.scalar_type() == dtype) {
-      const auto others = [&](const at::Tensor& than) { return (than != exact).sum().item<double>(); };
+      const auto others = [&](const at::Tensor& than) { return (than != value.exact).sum().item<double>(); };
       if (others(eager) > 0 && others(fused) <= tolerance.times * others(eager)) return std::nullopt;
     }
     return name + " differs; it is of " + c10::toString(dtype) + " and should be equal";

@@ -25,6 +25,26 @@ def has_gpu():
         return False
 
 
+def gpus():
+    """As CUDA_VISIBLE_DEVICES names them."""
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return visible.split(",")
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout
+    return [str(place) for place in range(len(re.findall("^GPU ", listed, re.M)))]
+
+
+def gpus_from(place):
+    """The environment of one of several programs that run side by side: all GPUs, and first another for each."""
+    names = gpus()
+    first = place % len(names)
+    return {"CUDA_VISIBLE_DEVICES": ",".join(names[first:] + names[:first])}
+
+
+def side_by_side():
+    """How many programs that use a GPU."""
+    return max(1, min(4 + 4 * len(gpus()), (os.cpu_count() or 1) // 2))
+
+
 # Runs or lists the tests of one Python file, and writes what becomes of each as it happens: a crash must not lose it.
 # Tests that one function makes for many parameters are one test here: `Class.test_*`.
 PYTHON_RUNNER = r"""

@@ -214,6 +214,15 @@ class ToolTest(unittest.TestCase):
             self.assertIn(told, report)
 
     @unittest.skipUnless(shutil.which("ctest"), "there is no ctest here")
+    def test_gpu_check_runs_on_all_gpus(self):
+        sees = "import os\nprint('sees', os.environ['CUDA_VISIBLE_DEVICES'])\n"
+        self.gpu_check(a=sees, b=sees)
+        report = (self.folder / "gpu-check.txt").read_text()
+        self.assertEqual(sorted(re.findall("^sees (.*)", report, re.M)), ["0,1", "1,0"])
+        with unittest.mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": "7,3,5"}):
+            self.assertEqual([fault_suite.gpus_from(place)["CUDA_VISIBLE_DEVICES"] for place in (0, 1, 2, 3)], ["7,3,5", "3,5,7", "5,7,3", "7,3,5"])
+
+    @unittest.skipUnless(shutil.which("ctest"), "there is no ctest here")
     def test_gpu_check_fails(self):
         bad = CHECKED.replace("{wanted}", "2")
         record = self.gpu_check(bad=bad, breaks="import os\nos.abort()\n", hangs="import time\ntime.sleep(60)\n", finds_none="exit(77)\n")

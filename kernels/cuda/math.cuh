@@ -69,12 +69,17 @@ struct ByReciprocal {
   __device__ __forceinline__ F operator()(F value) const { return value * reciprocal; }
 };
 
-// For 16-bit elements, which keep 11 bits of it: off by 2^-20 of the result or by 2^-119, whichever is more.
+// Sigmoid is the reciprocal of 1 + e^-v, but from 2^126 on that is flushed to zero: so it is a quarter of the reciprocal of a
+// quarter of that. Where e^-v is infinite, v < -88.72, sigmoid is 0, as eager's.
+constexpr float quarter = 0.25f;
+constexpr float log2_e = 1.4426950408889634f;
+
+// For 16-bit elements, which keep 11 bits of it: off by 2^-20 of the result or by 2^-142, whichever is more.
 struct QuickMath : RoundedProduct {
   static __device__ __forceinline__ float rounded(float v) { return v; }
   static __device__ __forceinline__ auto divisor(float d) { return ByReciprocal<float>{1 / d}; }
   static __device__ __forceinline__ float sigmoid(float v) {
-    return quick_reciprocal(1.0f + quick_exp2(v * -1.4426950408889634f));
+    return quarter * quick_reciprocal(quarter + quick_exp2(fmaf(v, -log2_e, -2.0f)));
   }
   static __device__ __forceinline__ float swish(float v) { return v * sigmoid(v); }
   static __device__ __forceinline__ float inverse_deviation(float var, float eps) {
@@ -82,7 +87,7 @@ struct QuickMath : RoundedProduct {
   }
 };
 
-// For float32 and float64: to the last bit or two, as eager's. In float32 off by 2^-22 of the result or by 2^-119.
+// For float32 and float64: to the last bit or two, as eager's. In float32 off by 2^-22 of the result or by 2^-148.
 struct ExactMath : RoundedProduct {
   template <class F>
   static __device__ __forceinline__ F rounded(F v) {
@@ -92,21 +97,30 @@ struct ExactMath : RoundedProduct {
   static __device__ __forceinline__ auto divisor(F d) {
     return ByReciprocal<F>{1 / d};
   }
+  // A quarter of 1 + e^-v. e^-v is 2^n · 2^r; n is held to where a quarter of 2^n has an exponent, beyond that r is large.
+  static __device__ __forceinline__ float quarter_of_one_plus(float v) {
+    constexpr float least = -124, most = 128;
+    const float place = __saturatef(fmaf(v, -log2_e / (most - least), -least / (most - least)));
+    const float bits = __fmaf_rd(place, most - least, 0x1.8p23f + 1);  // the low ones are the exponent of a quarter of 2^n
+    const float n = bits - (0x1.8p23f + 1 - least);
+    const float r = fmaf(v, -0x1.4ae0cp-26f, fmaf(v, -log2_e, -n));
+    return fmaf(quick_exp2(r), __int_as_float(__float_as_int(bits) << 23), quarter);
+  }
   static __device__ __forceinline__ float sigmoid(float v) {
-    const float one_plus = 1.0f + expf(-v);
+    const float one_plus = quarter_of_one_plus(v);
     const float quick = quick_reciprocal(one_plus);
     const float right = fmaf(quick, fmaf(-one_plus, quick, 1.0f), quick);  // one step of Newton's
-    return v < -87.0f ? 0.0f : right;  // there one_plus leaves the range of quick_reciprocal, and the result is 1e-38
+    return one_plus >= 0x1p126f ? 0.0f : quarter * right;
   }
   static __device__ __forceinline__ double sigmoid(double v) { return 1.0 / (1.0 + exp(-v)); }
   // A quotient, which is rounded once; a product with the sigmoid would be rounded twice.
   static __device__ __forceinline__ float swish(float v) {
-    const float one_plus = 1.0f + expf(-v);
+    const float one_plus = quarter_of_one_plus(v);
     const float reciprocal = quick_reciprocal(one_plus);
     const float quick = v * reciprocal;
     const float right = fmaf(reciprocal, fmaf(-one_plus, quick, v), quick);
     if (v > 87.0f) return v;  // infinity among them
-    return v < -87.0f ? v * 0.0f : right;
+    return one_plus >= 0x1p126f ? v * 0.0f : quarter * right;
   }
   static __device__ __forceinline__ double swish(double v) { return v / (1.0 + exp(-v)); }
   template <class F>

@@ -32,14 +32,14 @@ SWISH = next(op for op in CHAINS if op.stem == "linear_batch_norm_add_div_swish"
 SIGMOID = next(op for op in CHAINS if op.stem == "linear_sigmoid_mul_add")
 
 
-def identity(op, numbers):
-    """Arguments with which an op computes its activation of each of these and nothing else; of sigmoid, times 2^10 and plus the
+def identity(op, numbers, factor):
+    """Arguments with which an op computes its activation of each of these and nothing else; of sigmoid, times a factor and plus the
     number itself."""
     x = torch.nn.functional.pad(numbers, (0, -numbers.numel() % 8)).view(-1, 8)
     arguments = draw(op, 0, numbers.dtype, "cuda", x=(1, 8), w=(8, 8), b=None, vector=(1,), norm=None, stats=(8,), training=False, eps=0.125)
     arguments.update(input=x, weight=torch.eye(8, device="cuda", dtype=numbers.dtype))
     if op is SIGMOID:
-        arguments["factor"] = 1024.0
+        arguments["factor"] = factor
     else:
         arguments.update(running_mean=torch.zeros_like(arguments["running_mean"]), running_var=torch.full_like(arguments["running_var"], 0.875),
                          addend=torch.zeros_like(arguments["addend"]), divisor=1.0)
@@ -70,20 +70,22 @@ class Referee(Checks):
             all_of_them, at_once = 1 << 8 * dtype.itemsize, 1 << 26
             for first in range(0, all_of_them, at_once):
                 numbers = torch.arange(first, min(first + at_once, all_of_them), device="cuda").to(integer).view(dtype)
-                for op, function in ((SWISH, swish), (SIGMOID, torch.sigmoid)):
-                    self.activation(op, function, numbers, f"{op}, {dtype}, from {first:#x} on")
+                for op, function, factor in ((SWISH, swish, 1), (SIGMOID, torch.sigmoid, 2.0**10), (SIGMOID, torch.sigmoid, 2.0**127)):
+                    self.activation(op, function, factor, numbers, f"{op}, {dtype}, factor {factor:g}, from {first:#x} on")
 
-    def activation(self, op, function, numbers, what):
+    def activation(self, op, function, factor, numbers, what):
+        """The largest factor shows the least sigmoids. Where e^-v overflows they are 0, as eager's; just there either will do."""
         numbers = numbers[numbers.isfinite()]
-        arguments = identity(op, numbers)
+        arguments = identity(op, numbers, factor)
         with torch.no_grad():
             out = self.assert_calls(op.stem, lambda: op(arguments), what, self.path).flatten()[:numbers.numel()].double()
         wide = numbers.double()
-        value = function(wide) * arguments.get("factor", 1)
+        value = function(wide).where(wide > -88.723, 0) * factor
         exact = value + wide if "factor" in arguments else value
-        of_function = 2.0**-22 if numbers.dtype == torch.float32 else 2.0**-20
+        of_function = torch.where((wide + 88.7228).abs() < 2e-4, 1, 2.0**-22 if numbers.dtype == torch.float32 else 2.0**-20)
         finest = torch.finfo(numbers.dtype).smallest_normal * torch.finfo(numbers.dtype).eps
-        bound = of_function * value.abs() + (torch.finfo(numbers.dtype).eps / 2 * exact.abs()).clamp(min=finest / 2) + 2.0**-119
+        least = factor * 2.0**-148 if op is SIGMOID else 2.0**-142
+        bound = of_function * value.abs() + (torch.finfo(numbers.dtype).eps / 2 * exact.abs()).clamp(min=finest / 2) + least
         overflows = exact.abs() > torch.finfo(numbers.dtype).max
         right = torch.where(overflows, out.abs() >= torch.finfo(numbers.dtype).max, (out - exact).abs() <= bound)
         if not right.all():

@@ -97,11 +97,11 @@ struct ExactMath : RoundedProduct {
   static __device__ __forceinline__ auto divisor(F d) {
     return ByReciprocal<F>{1 / d};
   }
-  // A quarter of 1 + e^-v. e^-v is 2^n · 2^r; n is held to where a quarter of 2^n has an exponent, beyond that r is large.
+  // A quarter of 1 + e^-v. e^-v is 2^n · 2^r, and n + 125 the exponent of a quarter of 2^n; where n is held to have one, r is large.
   static __device__ __forceinline__ float quarter_of_one_plus(float v) {
     constexpr float least = -124, most = 128;
     const float place = __saturatef(fmaf(v, -log2_e / (most - least), -least / (most - least)));
-    const float bits = __fmaf_rd(place, most - least, 0x1.8p23f + 1);  // the low ones are the exponent of a quarter of 2^n
+    const float bits = __fmaf_rd(place, most - least, 0x1.8p23f + 1);  // whose low ones are n + 125
     const float n = bits - (0x1.8p23f + 1 - least);
     const float r = fmaf(v, -0x1.4ae0cp-26f, fmaf(v, -log2_e, -n));
     return fmaf(quick_exp2(r), __int_as_float(__float_as_int(bits) << 23), quarter);

@@ -13,7 +13,7 @@ namespace {
 // that is.
 bool is_available_at(const Value* value, const Node* node, const std::unordered_set<std::string>& assigned) {
   const Node* producer = value->node();
-  if (producer->kind() == c10::prim::Param || node->isDominatedBy(producer)) return true;
+  if (node->isDominatedBy(producer)) return true;
   return producer->kind() == c10::prim::GetAttr && !assigned.contains(producer->s(c10::attr::name)) &&
          is_available_at(producer->input(), node, assigned);
 }
@@ -46,28 +46,36 @@ bool is_one_of(const Node* node, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(), [node](const char* name) { return is_aten(node, name); });
 }
 
-// The value whose memory this one has, as far as the graph shows: what views were made of, and what was written in place.
+// A value whose memory another has, or has in part, as far as the graph shows.
 struct Owner {
   Value* value;
-  bool in_part = false;  // of it only
+  bool in_part = false;
 };
-Owner owner_of(const Value* value) {
-  Owner owner{seen(const_cast<Value*>(value))};
-  while (Value* before = handed_on(owner.value)) {
-    const Node* view = owner.value->node();
-    if (is_one_of(view, {"contiguous", "flatten", "reshape", "reshape_as", "to", "type_as"})) break;  // may be copies
-    owner.in_part = owner.in_part || is_one_of(view, {"diagonal", "narrow", "select", "slice"});
-    owner.value = seen(before);
+
+// The value itself, and what it is a view of, or was before it was written to.
+std::vector<Owner> owners_of(const Value* value) {
+  std::vector<Owner> owners = {{seen(const_cast<Value*>(value))}};
+  while (Value* before = handed_on(owners.back().value)) {
+    const Node* view = owners.back().value->node();
+    if (is_one_of(view, {"contiguous", "flatten", "reshape", "reshape_as", "to"})) break;  // may be copies
+    owners.push_back(
+        {seen(before), owners.back().in_part || is_one_of(view, {"diagonal", "narrow", "select", "slice"})});
   }
-  return owner;
+  return owners;
 }
 
 // Whether two values are seen to have memory in common. Of two parts of a tensor the graph does not show it.
 bool share_memory(const Value* one, const Value* other) {
-  const Owner of_one = owner_of(one), of_other = owner_of(other);
-  const std::string path = attribute_path(of_one.value);
-  return !(of_one.in_part && of_other.in_part) &&
-         (of_one.value == of_other.value || (!path.empty() && path == attribute_path(of_other.value)));
+  const std::vector<Owner> of_one = owners_of(one), of_other = owners_of(other);
+  std::unordered_map<const Value*, bool> in_part;
+  for (const Owner& owner : of_one) in_part[owner.value] = owner.in_part;
+  for (const Owner& owner : of_other) {
+    const auto found = in_part.find(owner.value);
+    if (found != in_part.end() && !(found->second && owner.in_part)) return true;
+  }
+  const Owner &first = of_one.back(), &second = of_other.back();  // attributes are looked up anew each time
+  const std::string path = attribute_path(first.value);
+  return !(first.in_part && second.in_part) && !path.empty() && path == attribute_path(second.value);
 }
 
 bool is_norm(const Part& part) { return is_aten(part.node, "batch_norm") || is_aten(part.node, "group_norm"); }
@@ -156,8 +164,8 @@ void Surroundings::read(Block* block) {
   rows_[block] = std::move(row);
 }
 
-torch::jit::AliasDb& Surroundings::aliases() {
-  if (!aliases_) aliases_ = std::make_unique<torch::jit::AliasDb>(graph_);
+const Aliases& Surroundings::aliases() {
+  if (!aliases_) aliases_ = std::make_unique<Aliases>(*graph_);
   return *aliases_;
 }
 
@@ -221,15 +229,14 @@ std::string Surroundings::prove_writer(const Match& match, const Part& part, Nod
   const std::vector<Written> all_written = written_by(writer);
   const auto may_be_read = [&](const Written& written) {
     return std::any_of(read.begin(), read.end(), [&](const Value* r) {
-      return written.contents ? aliases().mayContainAlias(written.value, const_cast<Value*>(r))
-                              : aliases().mayAlias(written.value, r);
+      return written.contents ? aliases().may_contain(written.value, r) : aliases().may_alias(written.value, r);
     });
   };
   const auto written_from_outside = [](const Written& written) { return is_from_outside(written.value); };
   // For torch any two tensors from outside may be the same one: that need not be asked, and most graphs ask no more.
   const bool both_from_outside = std::any_of(all_written.begin(), all_written.end(), written_from_outside) &&
                                  std::any_of(read.begin(), read.end(), is_from_outside);
-  if (!both_from_outside && !aliases().writesToAlias(writer, read) &&
+  if (!both_from_outside && !aliases().writes_to(writer, read) &&
       std::none_of(all_written.begin(), all_written.end(), may_be_read))
     return "";
 

@@ -5,12 +5,11 @@
 //   - a foreign node that may write to an operand is refused, or the operand is held as it was (tailor::unwritten),
 //   - before foreign nodes that may raise or have an effect, the parts so far are checked (tailor::check).
 #pragma once
-#include <torch/csrc/jit/ir/alias_analysis.h>
-
 #include <memory>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "aliases.h"
 #include "match.h"
 
 namespace tailor {
@@ -55,14 +54,14 @@ class Surroundings {
 
   void read(Block* block);
   std::string prove_writer(const Match& match, const Part& part, Node* writer, Gap& gap);
-  torch::jit::AliasDb& aliases();
+  const Aliases& aliases();
 
   std::shared_ptr<Graph> graph_;
   std::unordered_map<const Node*, Place> places_;  // of ATen's ops, and of branches and loops
   std::unordered_map<const Block*, Row> rows_;
   std::unordered_set<std::string> assigned_attributes_;
   int autocast_depth_ = 0;
-  std::unique_ptr<torch::jit::AliasDb> aliases_;  // built when first asked: most graphs have no writer
+  std::unique_ptr<Aliases> aliases_;  // built when first asked: most graphs have no writer
 };
 
 }  // namespace tailor

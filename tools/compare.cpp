@@ -85,6 +85,8 @@ double largest(const at::Tensor& tensor) {
   return found;
 }
 
+at::ScalarType coarser(at::ScalarType one, at::ScalarType other) { return epsilon(other) > epsilon(one) ? other : one; }
+
 double unit_in_last_place(at::ScalarType dtype, double magnitude) {
   if (magnitude == 0) return 0;
   return epsilon(dtype) * std::exp2(std::floor(std::log2(magnitude)));
@@ -164,7 +166,7 @@ std::vector<Leaf> tensors_in(const c10::IValue& value, const std::string& name) 
 }
 
 std::optional<std::string> other_shape(const c10::IValue& fused, const c10::IValue& eager, const std::string& name,
-                                       double size) {
+                                       const Computed& of) {
   if (fused.tagKind() != eager.tagKind())
     return name + " is a " + fused.tagKind() + ", eager's is a " + eager.tagKind();
   const auto length = [&](std::size_t ours, std::size_t theirs) -> std::optional<std::string> {
@@ -174,7 +176,7 @@ std::optional<std::string> other_shape(const c10::IValue& fused, const c10::IVal
   const auto elementwise = [&](const auto& ours, const auto& theirs) -> std::optional<std::string> {
     if (auto different = length(ours.size(), theirs.size())) return different;
     for (std::size_t i = 0; i < ours.size(); ++i)
-      if (auto different = other_shape(ours[i], theirs[i], entry_of(name, i), size)) return different;
+      if (auto different = other_shape(ours[i], theirs[i], entry_of(name, i), of)) return different;
     return std::nullopt;
   };
   if (eager.isTuple()) return elementwise(fused.toTupleRef().elements(), eager.toTupleRef().elements());
@@ -185,14 +187,16 @@ std::optional<std::string> other_shape(const c10::IValue& fused, const c10::IVal
     for (const auto& entry : theirs) {
       const auto place = entry_of(name, entry.key());
       if (!ours.contains(entry.key())) return place + " is missing";
-      if (auto different = other_shape(ours.at(entry.key()), entry.value(), place, size)) return different;
+      if (auto different = other_shape(ours.at(entry.key()), entry.value(), place, of)) return different;
     }
     return std::nullopt;
   }
   if (eager.isDouble()) {  // such as an `item()`: computed in another order, it may have other last digits
     const double ours = fused.toDouble(), theirs = eager.toDouble();
     const double error = std::abs(ours - theirs);
-    if (ours == theirs || (std::isnan(ours) && std::isnan(theirs)) || error <= 1e-3 * std::max(std::abs(theirs), size))
+    const double share = 3 * std::sqrt(std::max(epsilon(of.dtype), epsilon(at::kFloat)));
+    if (ours == theirs || (std::isnan(ours) && std::isnan(theirs)) ||
+        error <= share * std::max(std::abs(theirs), of.size))
       return std::nullopt;
     return name + " differs by " + number(error);
   }

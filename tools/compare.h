@@ -36,6 +36,9 @@ struct Triple {
 std::optional<std::string> difference(const Triple& value, const Tolerance& tolerance);
 
 // One unit in the last place of numbers of this size; 0 for integers.
+// Of two dtypes the one of fewer digits.
+at::ScalarType coarser(at::ScalarType one, at::ScalarType other);
+
 double unit_in_last_place(at::ScalarType dtype, double magnitude);
 
 // The largest finite absolute value; 0 where there is none.
@@ -50,10 +53,16 @@ struct Leaf {
 // The tensors inside nested tuples, lists and dictionaries, in order.
 std::vector<Leaf> tensors_in(const c10::IValue& value, const std::string& name);
 
-// What differs in two results besides their tensors' values: kinds, lengths, keys, numbers, strings. Nothing if none. A number that was
-// computed of tensors may differ by a thousandth of itself, or of `size`, which is that of such tensors' numbers.
+// What a number in a result was computed of: how large such tensors' numbers are, and in which dtype, the coarsest of several.
+struct Computed {
+  double size = 0;
+  at::ScalarType dtype = at::kFloat;
+};
+
+// What differs in two results besides their tensors' values: kinds, lengths, keys, numbers, strings. Nothing if none. A number may
+// differ by the digits that its dtype may lose, of itself or of the size: of float32 by a thousandth.
 std::optional<std::string> other_shape(const c10::IValue& fused, const c10::IValue& eager, const std::string& name,
-                                       double size = 0);
+                                       const Computed& of = {});
 
 // A copy of everything; with `floating`, every tensor of a floating dtype in that dtype.
 c10::IValue copy_as(const c10::IValue& value, std::optional<at::ScalarType> floating);

@@ -1,5 +1,6 @@
 #include "terms.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -25,12 +26,18 @@ at::Tensor tensor_of(const c10::IValue& value) { return value.isTensor() ? value
 struct Scaled {
   at::Tensor values;  // the numbers' sizes themselves: whose means the norm subtracts
   at::Tensor gain;    // what a gradient is multiplied by before means are subtracted from it; undefined where none are
+  at::Tensor
+      distance;  // of the numbers from 0, in deviations: the weight's gradient adds up what is left when means are off
 };
+
+at::Tensor weight_of(const Way& way, Node* norm) {
+  return tensor_of(way.value_of(norm->input(norm->kind() == c10::aten::group_norm ? 2 : 1)));
+}
 
 Scaled scaled_by(const Way& way, Node* norm) {
   const auto value = [&](std::size_t input) { return way.value_of(norm->input(input)); };
   const bool in_groups = norm->kind() == c10::aten::group_norm;
-  const at::Tensor x = tensor_of(value(0)), weight = tensor_of(value(in_groups ? 2 : 1));
+  const at::Tensor x = tensor_of(value(0)), weight = weight_of(way, norm);
   const c10::IValue eps = value(in_groups ? 4 : 7);
   if (!x.defined() || x.dim() < 2 || x.numel() == 0 || !eps.isDouble()) return {};
   const auto along_channels = [&x](const at::Tensor& vector) {
@@ -61,7 +68,7 @@ Scaled scaled_by(const Way& way, Node* norm) {
   const at::Tensor gain = weight.defined() ? share * along_channels(weight.abs()) : share;
   const at::Tensor distance = x.abs() * share;
   // A rounding of the input moves what the gradient is multiplied by, too.
-  return {x.abs() * gain, of_input ? gain * (1 + distance) : at::Tensor()};
+  return {x.abs() * gain, of_input ? gain * (1 + distance) : at::Tensor(), distance};
 }
 
 bool is_norm(const Node* node) {
@@ -87,29 +94,32 @@ std::vector<double> sizes_of_terms(const Way& way, const at::Tensor& output, con
     const auto signs = at::randint(0, 2, terms.sizes(), generator, terms.options().requires_grad(false)) * 2 - 1;
     return terms * signs;
   };
-  // Of each value in front of a norm: what arrives behind the norm, once it has.
-  struct InFront {
-    at::Tensor gain;
+  // Of each norm: what arrives behind it, once it has.
+  struct Norm {
+    Scaled scaled;
+    at::Tensor weight;
     std::shared_ptr<at::Tensor> behind;
   };
-  std::unordered_map<Value*, InFront> in_front;
-  std::unordered_map<Value*, std::shared_ptr<at::Tensor>> behind;
+  std::unordered_map<Value*, Norm> in_front, behind;
   for (Value* value : way.values) {
     if (!is_norm(value->node())) continue;
     const at::NoGradGuard off;
-    if (const at::Tensor gain = scaled_by(way, value->node()).gain; gain.defined())
-      in_front[value->node()->input(0)] = {gain, behind[value] = std::make_shared<at::Tensor>()};
+    const Scaled scaled = scaled_by(way, value->node());
+    if (!scaled.distance.defined()) continue;
+    behind[value] = {scaled, weight_of(way, value->node()), std::make_shared<at::Tensor>()};
+    if (scaled.gain.defined()) in_front[value->node()->input(0)] = behind[value];
   }
   for (std::size_t i = 0; i < way.values.size(); ++i) {
     const at::Tensor& value = way.tensors[i];
     if (!value.requires_grad() || value.is_leaf()) continue;
-    const auto norm = in_front.find(way.values[i]);
-    const auto found = behind.find(way.values[i]);
-    value.register_hook([with_signs, in = norm == in_front.end() ? InFront() : norm->second,
-                         out = found == behind.end() ? nullptr : found->second](const at::Tensor& gradient) {
+    const auto norm_at = [&](const std::unordered_map<Value*, Norm>& norms_at) {
+      const auto found = norms_at.find(way.values[i]);
+      return found == norms_at.end() ? Norm() : found->second;
+    };
+    value.register_hook([with_signs, in = norm_at(in_front), out = norm_at(behind)](const at::Tensor& gradient) {
       at::Tensor terms = gradient.abs();
-      if (out) *out = terms;
-      if (in.behind && in.behind->defined()) terms = at::maximum(terms, in.gain * *in.behind);
+      if (out.behind) *out.behind = terms;
+      if (in.behind && in.behind->defined()) terms = at::maximum(terms, in.scaled.gain * *in.behind);
       return with_signs(terms);
     });
   }
@@ -121,6 +131,12 @@ std::vector<double> sizes_of_terms(const Way& way, const at::Tensor& output, con
                                              /*create_graph=*/false, /*allow_unused=*/true);
     for (std::size_t i = 0; i < which.size(); ++i)
       if (found[i].defined()) sizes[which[i]] = std::max(sizes[which[i]], largest(found[i]));
+    for (const auto& [value, norm] : behind)
+      for (const std::size_t i : which) {
+        if (!leaves[i].is_same(norm.weight) || !norm.behind->defined()) continue;
+        const at::Tensor terms = with_signs(*norm.behind * norm.scaled.distance);
+        sizes[i] = std::max(sizes[i], largest(at::sum_to(terms.transpose(1, -1), norm.weight.sizes())));
+      }
   };
   // The largest of many numbers is what it is in any draw, that of one may be next to nothing.
   constexpr std::int64_t few = 64;

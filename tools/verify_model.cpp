@@ -129,11 +129,14 @@ bool useful(const Outcome& exact, const Outcome& eager) {
 }
 
 std::optional<std::string> compare(const Outcome& fused, const Outcome& eager, const Outcome& exact) {
-  double size = 0;
-  for (const auto& output : eager.outputs)
-    if (output.tensor.defined() && at::isFloatingType(output.tensor.scalar_type()))
-      size = std::max(size, largest(output.tensor));
-  if (auto different = other_shape(fused.output, eager.output, "output", size)) return different;
+  Computed numbers;
+  for (const auto* leaves : {&eager.outputs, &eager.written})
+    for (const auto& [name, tensor] : *leaves) {
+      if (!tensor.defined() || !at::isFloatingType(tensor.scalar_type())) continue;
+      numbers.dtype = coarser(numbers.dtype, tensor.scalar_type());
+      if (leaves == &eager.outputs) numbers.size = std::max(numbers.size, largest(tensor));
+    }
+  if (auto different = other_shape(fused.output, eager.output, "output", numbers)) return different;
   const bool referee = useful(exact, eager);
   // A whole model multiplies errors: a rounding before a relu or a norm decides later digits, and there is no second
   // draw. The factor of a site is too strict here, and a wrong graph is wrong by far more than this one.

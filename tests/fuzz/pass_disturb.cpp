@@ -24,7 +24,7 @@ Disturber::Disturber(Scope& scope, const Planted& planted, Disturbances& to)
 }
 
 void Disturber::run() {
-  switch (r_.below(15)) {
+  switch (r_.below(16)) {
     case 0:
     case 1:
       second_reader();
@@ -57,6 +57,9 @@ void Disturber::run() {
       break;
     case 12:
       write_to_submodule();
+      break;
+    case 13:
+      write_to_what_is_the_same();
       break;
     default:
       work();

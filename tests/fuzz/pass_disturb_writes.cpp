@@ -71,14 +71,18 @@ void Disturber::write() {
     case 5: {
       const std::string name = s_.fresh("named");
       put_before(name + " = " + path);
-      put(name + r_.text({".mul_(0.9)", ".add_(0.5)"}));
+      through_view = r_.chance(0.3);
       how = ", by a name";
+      if (through_view)  // a loop carries it from turn to turn
+        put_under(r_.text({"if self.training:", "for i in range(2):"}), name + " += 0.25");
+      else
+        put(name + r_.text({".mul_(0.9)", ".add_(0.5)"}));
       break;
     }
     default:
       put(path + ".add_(0.5)");
   }
-  note_write(target, through_view, through_view ? ", through a view" : how);
+  note_write(target, through_view, through_view && how.empty() ? ", through a view" : how);
 }
 
 void Disturber::write_to_alias() {
@@ -159,6 +163,19 @@ void Disturber::write_under_another_name() {
   }
   put("self." + twin + r_.text({".add_(0.5)", ".mul_(0.9)", ".zero_()"}));
   note(noticed_, "an operand written to under another name");
+}
+
+// Through what torch's schemas call a new tensor, and is the operand itself.
+void Disturber::write_to_what_is_the_same() {
+  const Target target = any_operand();
+  const std::string& path = target.path;
+  const std::string name = s_.fresh("same");
+  put_before(name + " = " +
+             r_.of<std::string>({"torch.dropout(" + path + ", 0.5, False)", path + ".type_as(" + path + ")",
+                                 "torch.atleast_1d(" + path + ")", "torch.conj_physical(" + path + ")",
+                                 path + ".sum_to_size(" + path + ".size())", "torch.atleast_1d([" + path + "])[0]"}));
+  put(name + r_.text({".add_(0.5)", ".mul_(0.9)", "[0] = 0.5"}));
+  note(std::max(noticed_, Fate::either), "an operand written to through an op that returned it");
 }
 
 // What a submodule holds, be it an operand of this chain, of another one or of none.

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/library.h>
 
 #include <functional>
 
@@ -11,6 +12,11 @@
 
 namespace tailor::test {
 namespace {
+
+TORCH_LIBRARY(tailor_test, library) {
+  library.def("second(Tensor first, Tensor second) -> Tensor");
+  library.impl("second", c10::DispatchKey::CPU, [](const at::Tensor&, const at::Tensor& second) { return second; });
+}
 
 struct Tail {
   const char* name;
@@ -123,6 +129,23 @@ const NearMiss rows[] = {
     {"WritesToAnotherViewOfTheScale", "linear_mul_batch_norm",
      "a = self.square[0]; b = self.square.t(); y = self.linear(x) * a; b.add_(1.0); return self.batch_norm(y)",
      "`add_` in net.py:5 writes to `a`, which the chain has read"},
+    {"WritesToAPartThatIsTheScale", "linear_mul_batch_norm",
+     "s = self.square[0]; y = self.linear(x) * s; s.add_(1.0); return self.batch_norm(y)",
+     "`add_` in net.py:4 writes to `s`, which the chain has read"},
+    {"WritesToAViewOfAPart", "linear_mul_batch_norm",
+     "s = self.square[0]; y = self.linear(x) * s; s.view(1, 12).add_(1.0); return self.batch_norm(y)",
+     "`add_` in net.py:4 writes to `s`, which the chain has read"},
+    {"WritesToAPartOfAPart", "linear_mul_batch_norm",
+     "s = self.square[0]; y = self.linear(x) * s; s[0] = 1.0; return self.batch_norm(y)",
+     "`copy_` in net.py:4 writes to `s`, which the chain has read"},
+    {"WritesToWhatALoopCarries", "linear_mul_batch_norm",
+     "t = self.scale.view(-1)\ny = self.linear(x) * self.scale\nfor i in range(2):\n    t += 1.5\nreturn "
+     "self.batch_norm(y) + t.sum()",
+     "`add_` in net.py:5 may write to an operand of the chain"},
+    {"WritesToWhatMayBeTheInput", "linear_mul_batch_norm",
+     "y = self.linear(x); t = torch.dropout(x, 0.5, False); t.add_(1.0); return self.batch_norm(y * self.scale) + "
+     "t.sum()",
+     "`add_` in net.py:4 may write to an operand of the chain"},
     {"WritesToFactor", "linear_sigmoid_mul_add",
      "y = self.linear(x); s = torch.sigmoid(y) * self.one; self.one.add_(1.0); return s + y",
      "`add_` in net.py:4 writes to `one`, which the chain has read"},
@@ -196,6 +219,7 @@ INSTANTIATE_TEST_SUITE_P(
         "v = x + 1.0; y = self.linear(v[:3]); v[3:].mul_(2.0)",  // another part, or not: seen at run time
         "v = x + 1.0; y = self.linear(v.contiguous()); v.t().reshape(-1).add_(1.0)",  // copies, or not
         "y = self.linear(x); r = self.other.view(-1); r.mul_(0.9); r[1:].detach().zero_()",
+        "y = self.linear(x); z = torch.layer_norm(x, [5]); z.add_(1.0); self.other = self.other + z.sum()",  // made of other ops, and new
         "v = x + 1.0; y = self.linear(v); z = torch.silu(v)"));
 
 // In the executor's graphs an operand is read behind a profile node.
@@ -242,6 +266,43 @@ TEST(Unwritten, SharedStorageOfEveryOperand) {
     expect_same_when_shared(
         "y = self.linear(x) * self.scale; self.other.add_(3.0); return self.batch_norm(y)",
         [&](Module& m) { m.setattr("other", m.attr(operand).toTensor().view(-1).slice(0, 0, 12)); });
+}
+
+// What torch's schemas call new.
+TEST(Unwritten, OpsThatReturnWhatTheyWereGiven) {
+  const auto is_new = [](const std::string& body) { return expect_same_when_shared(body, [](Module&) {}); };
+  for (const char* same :
+       {"torch.dropout(self.scale, 0.5, False)", "self.scale.type_as(x)", "torch.atleast_1d(self.scale)",
+        "torch.einsum('i->i', [self.scale])", "torch.atleast_1d([self.scale, self.b])[0]",
+        "torch.dropout(self.scale.view(-1), 0.5, False).type_as(x).view(12)", "torch.dequantize(self.scale)",
+        "torch.broadcast_tensors([self.scale, self.b])[0]", "self.scale.sum_to_size([12])"}) {
+    is_new(std::string("t = ") + same +
+           "; y = self.linear(x) * self.scale; t.add_(1.5); return self.batch_norm(y) + t.sum()");
+    is_new(std::string("t = ") + same + "; y = self.linear(x) * t; self.scale.add_(1.5); return self.batch_norm(y)");
+  }
+  is_new(
+      "t = torch.dropout(x, 0.5, False); y = self.linear(x); t.add_(1.5); return self.batch_norm(y * self.scale) + "
+      "t.sum()");
+  is_new(
+      "t = torch.dropout(self.w, 0.5, False)\ny = self.linear(x)\nfor i in range(2):\n    t[0] = 9.0\nreturn "
+      "self.batch_norm(y * self.scale) + t.sum()");
+}
+
+TEST(Unwritten, OpsOfOthersMayReturnWhatTheyWereGiven) {
+  const auto graph = parse(R"(graph(%v : Tensor, %w : Tensor, %b : Tensor, %f : float):
+  %one : int = prim::Constant[value=1]()
+  %x : Tensor = aten::relu(%v)
+  %same : Tensor = tailor_test::second(%w, %x)
+  %y : Tensor = aten::linear(%x, %w, %b)
+  %t : Tensor = aten::add_(%same, %one, %one)
+  %g : Tensor = aten::sigmoid(%y)
+  %p : Tensor = aten::mul(%g, %f)
+  %r : Tensor = aten::add(%p, %y, %one)
+  return (%r))");
+  const auto sites = fuse_graph(graph);
+  ASSERT_EQ(sites.size(), 1u);
+  EXPECT_TRUE(sites[0].fused) << sites[0].reason;
+  EXPECT_TRUE(has(*graph, "tailor::unwritten"));
 }
 
 TEST(Unwritten, SharedStorageWithEitherOfTwoWrites) {

@@ -32,8 +32,19 @@ TEST(Compare, NumbersHaveTheSizeOfTensors) {
   EXPECT_EQ(other_shape(1.0005, 1.0, "mean"), std::nullopt);
   EXPECT_EQ(other_shape(1.002, 1.0, "mean"), "mean differs by 0.002");
   EXPECT_EQ(other_shape(2e-9, 1e-9, "mean"), "mean differs by 1e-09");
-  EXPECT_EQ(other_shape(2e-9, 1e-9, "mean", 1.0), std::nullopt);
-  EXPECT_EQ(other_shape(c10::List<double>({0, 0.01}), c10::List<double>({0, 0}), "all", 1.0), "all[1] differs by 0.01");
+  EXPECT_EQ(other_shape(2e-9, 1e-9, "mean", {.size = 1.0}), std::nullopt);
+  EXPECT_EQ(other_shape(c10::List<double>({0, 0.01}), c10::List<double>({0, 0}), "all", {.size = 1.0}),
+            "all[1] differs by 0.01");
+}
+
+TEST(Compare, NumbersHaveTheDigitsOfTheirDtype) {
+  for (const auto& [dtype, right, wrong] : {std::tuple{at::kDouble, 1.0005, 1.002},
+                                            {at::kFloat, 1.0005, 1.002},
+                                            {at::kHalf, 1.05, 1.2},
+                                            {at::kBFloat16, 1.2, 1.4}}) {
+    EXPECT_EQ(other_shape(right, 1.0, "mean", {.dtype = dtype}), std::nullopt) << dtype;
+    EXPECT_NE(other_shape(wrong, 1.0, "mean", {.dtype = dtype}), std::nullopt) << dtype;
+  }
 }
 
 }  // namespace

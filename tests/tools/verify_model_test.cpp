@@ -66,6 +66,20 @@ TEST(VerifyModel, MeasuresNumbersByTheTensorsBesideThem) {
   EXPECT_TRUE(contains(compare_models(with("1.0"), with("1.5")).message, "output[1] differs by 0.5"));
 }
 
+TEST(VerifyModel, GivesNumbersTheDigitsOfTheDtype) {
+  const auto differs = [](at::ScalarType dtype) {
+    const auto returning = [dtype](const std::string& number) {
+      Module returns = model("def forward(self, x):\n    return " + number + "\n");
+      returns.to(dtype);
+      return returns;
+    };
+    return verify_model(returning("1.0"), returning("1.05"), {at::randn({16, 40}).to(dtype)}, 0).message;
+  };
+  EXPECT_EQ(differs(at::kBFloat16), "");
+  EXPECT_EQ(differs(at::kHalf), "");
+  EXPECT_TRUE(contains(differs(at::kFloat), "output differs by 0.05"));
+}
+
 // As a user's call runs them, and what `forward` names does not.
 TEST(VerifyModel, RunsForwardHooks) {
   const auto hooked = [](const std::string& before, const std::string& after) {

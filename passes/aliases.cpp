@@ -1,0 +1,129 @@
+#include "aliases.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <string>
+#include <string_view>
+
+namespace tailor {
+namespace {
+
+bool is_tensor(const Value* value) { return value->type()->isSubtypeOf(*c10::OptionalType::ofTensor()); }
+bool is_list_of_tensors(const Value* value) { return value->type()->isSubtypeOf(*c10::ListType::ofTensors()); }
+
+// Kernels made of other ops return what those do. These make a tensor of their own whatever they are given; they are what models
+// compute with, and write to.
+constexpr std::string_view fresh =
+    " absolute adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d avg_pool1d batch_norm "
+    "bilinear concat conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d divide group_norm hstack "
+    "inner instance_norm layer_norm linear log_sigmoid log_softmax matmul max max_pool1d max_pool2d max_pool3d min "
+    "multiply negative one_hot outer relu6 rms_norm rrelu scaled_dot_product_attention selu softmax special_expit "
+    "square "
+    "std subtract tile true_divide var vstack where ";
+
+// Of ATen's own kernels for a device these may return what they were given, as was found by calling them all.
+constexpr std::string_view handed_back = " _unsafe_view dequantize lift set unsafe_split unsafe_split_with_sizes ";
+
+bool is_among(std::string_view words, std::string_view name) {
+  return words.find(" " + std::string(name) + " ") != std::string_view::npos;
+}
+
+// Whether a result of the op may be a tensor that it was given, though its schema does not say so. What TorchScript alone has,
+// and what other people have written, nobody has looked through.
+bool may_return_what_it_was_given(const Node* node) {
+  const auto* op = node->maybeOperator();
+  if (!op || op->aliasAnalysisKind() != c10::AliasAnalysisKind::FROM_SCHEMA || node->kind().is_prim() ||
+      fused_chain(node))
+    return false;
+  const std::string_view name = node->kind().toUnqualString();
+  const c10::FunctionSchema& schema = op->schema();
+  const auto handle = c10::Dispatcher::singleton().findSchema({schema.name(), schema.overload_name()});
+  if (!handle || !node->kind().is_aten() || is_among(handed_back, name)) return true;
+  return handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !is_among(fresh, name);
+}
+
+// The tensors that the node was given; of a list any element, which stands for all.
+std::vector<Value*> given_to(Node& node) {
+  std::vector<Value*> given;
+  torch::jit::WithInsertPoint before(&node);
+  Graph& graph = *node.owningGraph();
+  for (Value* input : node.inputs()) {
+    if (is_list_of_tensors(input))
+      given.push_back(graph.insert(c10::aten::__getitem__, {input, graph.insertConstant(0)}));
+    else if (is_tensor(input))
+      given.push_back(input);
+  }
+  return given;
+}
+
+// A value that may be any of these; null of none.
+Value* any_of(Graph& graph, const std::vector<Value*>& values) {
+  Value* any = nullptr;
+  for (Value* value : values) {
+    if (!any) {
+      any = value;
+      continue;
+    }
+    Node* branch = graph.insertNode(graph.create(c10::prim::If, {graph.insertConstant(true)}, 1));
+    for (Value* each : {any, value}) branch->addBlock()->registerOutput(each);
+    any = branch->output()->setType(c10::TensorType::get());
+  }
+  return any;
+}
+
+}  // namespace
+
+Aliases::Aliases(Graph& graph) {
+  const std::shared_ptr<Graph> copy = graph.copy();
+  follow(*graph.block(), *copy->block());
+  db_ = std::make_unique<torch::jit::AliasDb>(copy);
+}
+
+void Aliases::follow(const Block& block, Block& copy) {
+  for (std::size_t i = 0; i < block.inputs().size(); ++i) values_[block.inputs()[i]] = copy.inputs()[i];
+  auto next = copy.nodes().begin();
+  for (const Node* node : block.nodes()) {
+    Node* twin = *next;
+    ++next;  // before anything is put behind the twin
+    nodes_[node] = twin;
+    for (std::size_t i = 0; i < node->blocks().size(); ++i) follow(*node->blocks()[i], *twin->blocks()[i]);
+    follow_outputs(*node, *twin);
+  }
+}
+
+void Aliases::follow_outputs(const Node& node, Node& copy) {
+  for (std::size_t i = 0; i < node.outputs().size(); ++i) values_[node.outputs()[i]] = copy.outputs()[i];
+  if (!may_return_what_it_was_given(&node)) return;
+  const std::vector<Value*> given = given_to(copy);
+  torch::jit::WithInsertPoint behind(copy.next());
+  for (std::size_t i = 0; i < node.outputs().size() && !given.empty(); ++i) {
+    Value* result = copy.outputs()[i];
+    if (i < node.schema().returns().size() && node.schema().returns()[i].alias_info()) continue;  // it says so itself
+    Value* stands_for = nullptr;
+    if (is_list_of_tensors(result))
+      stands_for =
+          copy.owningGraph()->insertNode(copy.owningGraph()->createList(c10::TensorType::get(), given))->output();
+    else if (is_tensor(result))
+      stands_for = any_of(*copy.owningGraph(), given);
+    if (!stands_for) continue;
+    result->replaceAllUsesWith(stands_for);
+    values_[node.outputs()[i]] = stands_for;
+  }
+}
+
+bool Aliases::may_alias(const Value* one, const Value* other) const {
+  return db_->mayAlias(values_.at(one), values_.at(other));
+}
+
+bool Aliases::may_contain(const Value* container, const Value* value) const {
+  return db_->mayContainAlias(values_.at(container), values_.at(value));
+}
+
+bool Aliases::writes_to(const Node* writer, const torch::jit::ValueSet& values) const {
+  torch::jit::ValueSet copies;
+  for (const Value* value : values) copies.insert(values_.at(value));
+  return db_->writesToAlias(nodes_.at(writer), copies);
+}
+
+}  // namespace tailor

@@ -1,0 +1,32 @@
+// Which values of a graph may share memory.
+//
+// torch's AliasDb believes the ops' schemas, and those of `dropout`, `type_as`, `einsum` and others say that the result is new where
+// it may be the very tensor that was given. So it is asked of a copy of the graph, in which the result of each such op is what was given.
+#pragma once
+#include <torch/csrc/jit/ir/alias_analysis.h>
+
+#include <memory>
+#include <unordered_map>
+
+#include "graph.h"
+
+namespace tailor {
+
+class Aliases {
+ public:
+  explicit Aliases(Graph& graph);
+
+  bool may_alias(const Value* one, const Value* other) const;
+  bool may_contain(const Value* container, const Value* value) const;
+  bool writes_to(const Node* writer, const torch::jit::ValueSet& values) const;
+
+ private:
+  void follow(const Block& block, Block& copy);
+  void follow_outputs(const Node& node, Node& copy);
+
+  std::unordered_map<const Value*, Value*> values_;  // of the graph: what stands for them in the copy
+  std::unordered_map<const Node*, Node*> nodes_;
+  std::unique_ptr<torch::jit::AliasDb> db_;
+};
+
+}  // namespace tailor

@@ -15,12 +15,12 @@ bool is_list_of_tensors(const Value* value) { return value->type()->isSubtypeOf(
 // Kernels made of other ops return what those do. These make a tensor of their own whatever they are given; they are what models
 // compute with, and write to.
 constexpr std::string_view fresh =
-    " absolute adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d avg_pool1d batch_norm "
-    "bilinear concat conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d divide group_norm hstack "
-    "inner instance_norm layer_norm linear log_sigmoid log_softmax matmul max max_pool1d max_pool2d max_pool3d min "
-    "multiply negative one_hot outer relu6 rms_norm rrelu scaled_dot_product_attention selu softmax special_expit "
-    "square "
-    "std subtract tile true_divide var vstack where ";
+    " absolute adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d avg_pool1d "
+    "batch_norm bilinear concat conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
+    "divide group_norm hstack inner instance_norm layer_norm linear log_sigmoid log_softmax matmul max "
+    "max_pool1d max_pool2d max_pool3d min multiply negative one_hot outer relu6 rms_norm rrelu "
+    "scaled_dot_product_attention selu softmax special_expit square std subtract tile true_divide var vstack "
+    "where ";
 
 // Of ATen's own kernels for a device these may return what they were given, as was found by calling them all.
 constexpr std::string_view handed_back = " _unsafe_view dequantize lift set unsafe_split unsafe_split_with_sizes ";

@@ -292,7 +292,8 @@ TEST(Unwritten, OpsOfOthersMayReturnWhatTheyWereGiven) {
   const auto graph = parse(R"(graph(%v : Tensor, %w : Tensor, %b : Tensor, %f : float):
   %one : int = prim::Constant[value=1]()
   %x : Tensor = aten::relu(%v)
-  %same : Tensor = tailor_test::second(%w, %x)
+  %z : Tensor = aten::relu(%v)
+  %same : Tensor = tailor_test::second(%z, %x)
   %y : Tensor = aten::linear(%x, %w, %b)
   %t : Tensor = aten::add_(%same, %one, %one)
   %g : Tensor = aten::sigmoid(%y)

@@ -17,7 +17,7 @@ class Disturber {
   void put(std::string text) { put(here_, std::move(text)); }
   void put_before(std::string text) { put(before_, std::move(text)); }  // before the chain, wherever the rest stands
   void put_afterwards(std::string text) { put(afterwards_, std::move(text)); }
-  void put(std::vector<Piece>& into, std::string text) { into.push_back(line(std::move(text), number_)); }
+  void put(std::vector<Piece>& into, std::string text) const { into.push_back(line(std::move(text), number_)); }
   void put_under(std::string header, std::string text);
 
   void second_reader();

@@ -41,7 +41,7 @@ TEST(VerifySite, AsksTheGuard) {
     auto site = specimen(after);
     site.guard = std::make_shared<torch::jit::Graph>();
     for (const auto* input : site.after->inputs()) site.guard->addInput()->setType(input->type());
-    const auto seen = site.guard->insert(torch::jit::Symbol::fromQualString(condition), {site.guard->inputs()[0]});
+    auto* const seen = site.guard->insert(torch::jit::Symbol::fromQualString(condition), {site.guard->inputs()[0]});
     site.guard->registerOutput(seen);
     return verify_site(model(forward), site, 0);
   };

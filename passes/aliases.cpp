@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/jit/ir/constants.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,10 @@ namespace tailor {
 namespace {
 
 bool is_tensor(const Value* value) { return value->type()->isSubtypeOf(*c10::OptionalType::ofTensor()); }
+bool holds_tensors(const c10::TypePtr& type) {
+  const auto inner = type->containedTypes();
+  return type->kind() == c10::TypeKind::TensorType || std::any_of(inner.begin(), inner.end(), holds_tensors);
+}
 bool is_list_of_tensors(const Value* value) { return value->type()->isSubtypeOf(*c10::ListType::ofTensors()); }
 
 // Kernels made of other ops return what those do. These make a tensor of their own whatever they are given; they are what models
@@ -43,31 +48,37 @@ bool may_return_what_it_was_given(const Node* node) {
   return handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !is_among(fresh, name);
 }
 
-// The tensors that the node was given; of a list any element, which stands for all.
+// The tensors in a value; of a container any element, which stands for all.
+void tensors_in(Value* value, std::vector<Value*>& found) {
+  Graph& graph = *value->owningGraph();
+  const c10::TypeKind kind = value->type()->kind();
+  if (is_tensor(value))
+    found.push_back(value);
+  else if (kind == c10::TypeKind::ListType)
+    tensors_in(graph.insert(c10::aten::__getitem__, {value, graph.insertConstant(0)}), found);
+  else if (kind == c10::TypeKind::DictType)
+    tensors_in(graph.insert(c10::aten::values, {value}), found);
+  else if (kind == c10::TypeKind::TupleType)
+    for (Value* element : graph.insertNode(graph.createTupleUnpack(value))->outputs()) tensors_in(element, found);
+}
+
 std::vector<Value*> given_to(Node& node) {
   std::vector<Value*> given;
   torch::jit::WithInsertPoint before(&node);
-  Graph& graph = *node.owningGraph();
-  for (Value* input : node.inputs()) {
-    if (is_list_of_tensors(input))
-      given.push_back(graph.insert(c10::aten::__getitem__, {input, graph.insertConstant(0)}));
-    else if (is_tensor(input))
-      given.push_back(input);
-  }
+  const std::vector<Value*> inputs = node.inputs().vec();
+  for (Value* input : inputs)
+    if (holds_tensors(input->type())) tensors_in(input, given);
   return given;
 }
 
-// A value that may be any of these; null of none.
-Value* any_of(Graph& graph, const std::vector<Value*>& values) {
-  Value* any = nullptr;
+// A value of that type that may be any of these.
+Value* any_of(Graph& graph, const std::vector<Value*>& values, const c10::TypePtr& type) {
+  Value* any = values.front();
   for (Value* value : values) {
-    if (!any) {
-      any = value;
-      continue;
-    }
+    if (value == any && *value->type() == *type) continue;
     Node* branch = graph.insertNode(graph.create(c10::prim::If, {graph.insertConstant(true)}, 1));
     for (Value* each : {any, value}) branch->addBlock()->registerOutput(each);
-    any = branch->output()->setType(c10::TensorType::get());
+    any = branch->output()->setType(type);
   }
   return any;
 }
@@ -75,6 +86,9 @@ Value* any_of(Graph& graph, const std::vector<Value*>& values) {
 }  // namespace
 
 Aliases::Aliases(Graph& graph) {
+  for_each_block(graph.block(), [this](Block* block) {
+    for (const Node* node : block->nodes()) moved_ = moved_ || is_aten(node, "set") || is_aten(node, "set_data");
+  });
   const std::shared_ptr<Graph> copy = graph.copy();
   follow(*graph.block(), *copy->block());
   db_ = std::make_unique<torch::jit::AliasDb>(copy);
@@ -96,8 +110,9 @@ void Aliases::follow_outputs(const Node& node, Node& copy) {
   for (std::size_t i = 0; i < node.outputs().size(); ++i) values_[node.outputs()[i]] = copy.outputs()[i];
   if (!may_return_what_it_was_given(&node)) return;
   const std::vector<Value*> given = given_to(copy);
+  if (given.empty()) return;
   torch::jit::WithInsertPoint behind(copy.next());
-  for (std::size_t i = 0; i < node.outputs().size() && !given.empty(); ++i) {
+  for (std::size_t i = 0; i < node.outputs().size(); ++i) {
     Value* result = copy.outputs()[i];
     if (i < node.schema().returns().size() && node.schema().returns()[i].alias_info()) continue;  // it says so itself
     Value* stands_for = nullptr;
@@ -105,7 +120,7 @@ void Aliases::follow_outputs(const Node& node, Node& copy) {
       stands_for =
           copy.owningGraph()->insertNode(copy.owningGraph()->createList(c10::TensorType::get(), given))->output();
     else if (is_tensor(result))
-      stands_for = any_of(*copy.owningGraph(), given);
+      stands_for = any_of(*copy.owningGraph(), given, result->type());
     if (!stands_for) continue;
     result->replaceAllUsesWith(stands_for);
     values_[node.outputs()[i]] = stands_for;
@@ -113,17 +128,17 @@ void Aliases::follow_outputs(const Node& node, Node& copy) {
 }
 
 bool Aliases::may_alias(const Value* one, const Value* other) const {
-  return db_->mayAlias(values_.at(one), values_.at(other));
+  return moved_ || db_->mayAlias(values_.at(one), values_.at(other));
 }
 
 bool Aliases::may_contain(const Value* container, const Value* value) const {
-  return db_->mayContainAlias(values_.at(container), values_.at(value));
+  return moved_ || db_->mayContainAlias(values_.at(container), values_.at(value));
 }
 
 bool Aliases::writes_to(const Node* writer, const torch::jit::ValueSet& values) const {
   torch::jit::ValueSet copies;
   for (const Value* value : values) copies.insert(values_.at(value));
-  return db_->writesToAlias(nodes_.at(writer), copies);
+  return moved_ || db_->writesToAlias(nodes_.at(writer), copies);
 }
 
 }  // namespace tailor

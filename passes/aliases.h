@@ -27,6 +27,7 @@ class Aliases {
   std::unordered_map<const Value*, Value*> values_;  // of the graph: what stands for them in the copy
   std::unordered_map<const Node*, Node*> nodes_;
   std::unique_ptr<torch::jit::AliasDb> db_;
+  bool moved_ = false;  // some tensor was given another's memory (`set_`): then any two may share theirs
 };
 
 }  // namespace tailor

@@ -101,9 +101,15 @@ bool is_statistic(const c10::Argument& argument) {
   return argument.name() == "running_mean" || argument.name() == "running_var";
 }
 
+// Nor does what an embedding with `max_norm` calls, whose name says it.
+bool is_written_by_name(const Node* node, const c10::Argument& argument) {
+  const bool is_first = &argument == node->schema().arguments().data();
+  return is_first && (is_in_place(node) || is_aten(node, "_saturate_weight_to_fp16"));
+}
+
 bool is_written(const Node* node, const c10::Argument& argument) {
   if (argument.alias_info()) return argument.alias_info()->isWrite();
-  return node->kind().is_aten() && is_statistic(argument);
+  return node->kind().is_aten() && (is_statistic(argument) || is_written_by_name(node, argument));
 }
 
 }  // namespace

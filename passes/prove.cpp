@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "effects.h"
 
@@ -32,50 +33,61 @@ Value* handed_on(const Value* value) {
   return nullptr;
 }
 
-// A value of the same memory that can be had at `node`, where there is one: a look at that says as much.
-Value* with_same_memory(Value* value, const Node* node, const std::unordered_set<std::string>& assigned) {
-  value = seen(value);
-  while (value && !is_available_at(value, node, assigned)) {
-    value = handed_on(value);
-    if (value) value = seen(value);
-  }
-  return value && value->type()->isSubtypeOf(*c10::TensorType::get()) ? value : nullptr;
-}
-
 bool is_one_of(const Node* node, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(), [node](const char* name) { return is_aten(node, name); });
 }
 
-// A value whose memory another has, or has in part, as far as the graph shows.
-struct Owner {
-  Value* value;
-  bool in_part = false;
-};
+bool is_part(const Node* view) { return is_one_of(view, {"diagonal", "narrow", "select", "slice"}); }
+bool may_be_a_copy(const Node* view) {
+  return is_one_of(view, {"contiguous", "flatten", "reshape", "reshape_as", "to"});
+}
 
-// The value itself, and what it is a view of, or was before it was written to.
-std::vector<Owner> owners_of(const Value* value) {
-  std::vector<Owner> owners = {{seen(const_cast<Value*>(value))}};
-  while (Value* before = handed_on(owners.back().value)) {
-    const Node* view = owners.back().value->node();
-    if (is_one_of(view, {"contiguous", "flatten", "reshape", "reshape_as", "to"})) break;  // may be copies
-    owners.push_back(
-        {seen(before), owners.back().in_part || is_one_of(view, {"diagonal", "narrow", "select", "slice"})});
+// The first value that had all of this one's memory: before views of the whole, and before what was written in place. It is
+// remembered for all on the way, which are many where a tensor is written to again and again.
+Value* whole_of(Value* value, Wholes& wholes) {
+  std::vector<Value*> on_the_way;
+  for (value = seen(value);; value = seen(value)) {
+    if (const auto known = wholes.find(value); known != wholes.end()) {
+      value = known->second;
+      break;
+    }
+    Value* before = is_part(value->node()) || may_be_a_copy(value->node()) ? nullptr : handed_on(value);
+    if (!before) break;
+    on_the_way.push_back(std::exchange(value, before));
   }
+  for (const Value* each : on_the_way) wholes[each] = value;
+  return value;
+}
+
+// A value of the same memory that can be had at `node`, where there is one: a look at that says as much.
+Value* with_same_memory(Value* value, const Node* node, const std::unordered_set<std::string>& assigned,
+                        Wholes& wholes) {
+  value = whole_of(value, wholes);
+  while (value && !is_available_at(value, node, assigned)) {
+    value = handed_on(value);
+    if (value) value = whole_of(value, wholes);
+  }
+  return value && value->type()->isSubtypeOf(*c10::TensorType::get()) ? value : nullptr;
+}
+
+// The first value of all of this one's memory, then those whose memory it is a part of, as far as the graph shows.
+std::vector<Value*> owners_of(Value* value, Wholes& wholes) {
+  std::vector<Value*> owners = {whole_of(value, wholes)};
+  while (Value* before = is_part(owners.back()->node()) ? handed_on(owners.back()) : nullptr)
+    owners.push_back(whole_of(before, wholes));
   return owners;
 }
 
 // Whether two values are seen to have memory in common. Of two parts of a tensor the graph does not show it.
-bool share_memory(const Value* one, const Value* other) {
-  const std::vector<Owner> of_one = owners_of(one), of_other = owners_of(other);
-  std::unordered_map<const Value*, bool> in_part;
-  for (const Owner& owner : of_one) in_part[owner.value] = owner.in_part;
-  for (const Owner& owner : of_other) {
-    const auto found = in_part.find(owner.value);
-    if (found != in_part.end() && !(found->second && owner.in_part)) return true;
-  }
-  const Owner &first = of_one.back(), &second = of_other.back();  // attributes are looked up anew each time
-  const std::string path = attribute_path(first.value);
-  return !(first.in_part && second.in_part) && !path.empty() && path == attribute_path(second.value);
+bool share_memory(Value* one, Value* other, Wholes& wholes) {
+  const std::vector<Value*> of_one = owners_of(one, wholes), of_other = owners_of(other, wholes);
+  const auto is_among = [](const Value* value, const std::vector<Value*>& owners) {
+    return std::find(owners.begin(), owners.end(), value) != owners.end();
+  };
+  if (is_among(of_one.front(), of_other) || is_among(of_other.front(), of_one)) return true;
+  if (of_one.size() > 1 && of_other.size() > 1) return false;
+  const std::string path = attribute_path(of_one.back());  // attributes are looked up anew each time
+  return !path.empty() && path == attribute_path(of_other.back());
 }
 
 bool is_norm(const Part& part) { return is_aten(part.node, "batch_norm") || is_aten(part.node, "group_norm"); }
@@ -241,11 +253,11 @@ std::string Surroundings::prove_writer(const Match& match, const Part& part, Nod
     return "";
 
   for (const auto& [written, contents] : all_written) {
-    Value* held = with_same_memory(written, part.node, assigned_attributes_);
+    Value* held = with_same_memory(written, part.node, assigned_attributes_, wholes_);
     if (match.linear.transpose && seen(written)->node() == match.linear.transpose)
       return describe(writer) + " writes to the weight's transpose, which the chain has read";
     for (const Value* operand : read) {
-      if (share_memory(written, operand))
+      if (share_memory(written, const_cast<Value*>(operand), wholes_))
         return describe(writer) + " writes to " + describe(seen(const_cast<Value*>(operand))) +
                ", which the chain has read";
     }

@@ -127,8 +127,9 @@ Places Ledger::seen_by(const Watch& watch, const Side& side) {
     if (side.finished(method) >= 2 && !is_seen) called.look(*graph, Places::Forks::not_in);
   }
   std::vector<Places> merged;
-  for (const auto& [number, lines] : compiled_.sites()) {
-    const std::string& rule = model_.chains[static_cast<std::size_t>(number)].rule;
+  for (const auto& site : compiled_.sites()) {
+    const auto& lines = site.second;
+    const std::string& rule = model_.chains[static_cast<std::size_t>(site.first)].rule;
     if (!watch.places.have_op(lines, rule)) {
       if (merged.empty()) merged = {left_by_torch(false), left_by_torch(true)};
       const auto have_it = [&](const Places& places) { return places.have_op(lines, rule); };

@@ -15,7 +15,9 @@ namespace {
 
 TORCH_LIBRARY(tailor_test, library) {
   library.def("second(Tensor first, Tensor second) -> Tensor");
-  library.impl("second", c10::DispatchKey::CPU, [](const at::Tensor&, const at::Tensor& second) { return second; });
+  library.def("in_dict(Dict(str, Tensor) all) -> Tensor");
+  library.def("in_lists(Tensor?[][] all) -> Tensor");
+  library.def("in_tuple((int, Tensor) all) -> Tensor");
 }
 
 struct Tail {
@@ -138,6 +140,15 @@ const NearMiss rows[] = {
     {"WritesToAPartOfAPart", "linear_mul_batch_norm",
      "s = self.square[0]; y = self.linear(x) * s; s[0] = 1.0; return self.batch_norm(y)",
      "`copy_` in net.py:4 writes to `s`, which the chain has read"},
+    {"WritesAsItsNameSays", "linear_mul_batch_norm",
+     "y = self.linear(x); z = torch._no_grad_embedding_renorm_(self.w, torch.arange(3), 0.1, 2.0); return "
+     "self.batch_norm(y * self.scale) + z.sum()",
+     "`_no_grad_embedding_renorm_` in net.py:3 writes to `w`, which the chain has read"},
+    {"WritesToPartOfAList", "linear_mul_batch_norm",
+     "y = self.linear(x); some = self.all[0:1]; torch._foreach_mul_(some, 2.0); return self.batch_norm(y * self.scale) "
+     "+ "
+     "some[0].sum()",
+     "`_foreach_mul_` in net.py:4 may write to an operand of the chain"},
     {"WritesToWhatALoopCarries", "linear_mul_batch_norm",
      "t = self.scale.view(-1)\ny = self.linear(x) * self.scale\nfor i in range(2):\n    t += 1.5\nreturn "
      "self.batch_norm(y) + t.sum()",
@@ -289,21 +300,28 @@ TEST(Unwritten, OpsThatReturnWhatTheyWereGiven) {
 }
 
 TEST(Unwritten, OpsOfOthersMayReturnWhatTheyWereGiven) {
-  const auto graph = parse(R"(graph(%v : Tensor, %w : Tensor, %b : Tensor, %f : float):
+  for (const std::string same :
+       {"  %same : Tensor = tailor_test::second(%z, %x)\n",
+        "  %k : str = prim::Constant[value=\"k\"]()\n  %d : Dict(str, Tensor) = prim::DictConstruct(%k, %x)\n"
+        "  %same : Tensor = tailor_test::in_dict(%d)\n",
+        "  %l : Tensor?[] = prim::ListConstruct(%x)\n  %d : Tensor?[][] = prim::ListConstruct(%l)\n"
+        "  %same : Tensor = tailor_test::in_lists(%d)\n",
+        "  %d : (int, Tensor) = prim::TupleConstruct(%one, %x)\n  %same : Tensor = tailor_test::in_tuple(%d)\n"}) {
+    const auto graph = parse(R"(graph(%v : Tensor, %w : Tensor, %b : Tensor, %f : float):
   %one : int = prim::Constant[value=1]()
   %x : Tensor = aten::relu(%v)
   %z : Tensor = aten::relu(%v)
-  %same : Tensor = tailor_test::second(%z, %x)
-  %y : Tensor = aten::linear(%x, %w, %b)
+)" + same + R"(  %y : Tensor = aten::linear(%x, %w, %b)
   %t : Tensor = aten::add_(%same, %one, %one)
   %g : Tensor = aten::sigmoid(%y)
   %p : Tensor = aten::mul(%g, %f)
   %r : Tensor = aten::add(%p, %y, %one)
   return (%r))");
-  const auto sites = fuse_graph(graph);
-  ASSERT_EQ(sites.size(), 1u);
-  EXPECT_TRUE(sites[0].fused) << sites[0].reason;
-  EXPECT_TRUE(has(*graph, "tailor::unwritten"));
+    const auto sites = fuse_graph(graph);
+    ASSERT_EQ(sites.size(), 1u);
+    EXPECT_TRUE(sites[0].fused) << sites[0].reason;
+    EXPECT_TRUE(has(*graph, "tailor::unwritten")) << same;
+  }
 }
 
 TEST(Unwritten, SharedStorageWithEitherOfTwoWrites) {

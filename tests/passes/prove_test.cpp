@@ -292,6 +292,9 @@ TEST(Unwritten, OpsThatReturnWhatTheyWereGiven) {
     is_new(std::string("t = ") + same + "; y = self.linear(x) * t; self.scale.add_(1.5); return self.batch_norm(y)");
   }
   is_new(
+      "t = torch.zeros_like(self.scale); t.set_(self.scale); y = self.linear(x) * self.scale; t.add_(1.5); return "
+      "self.batch_norm(y) + t.sum()");
+  is_new(
       "t = torch.dropout(x, 0.5, False); y = self.linear(x); t.add_(1.5); return self.batch_norm(y * self.scale) + "
       "t.sum()");
   is_new(

@@ -1,0 +1,75 @@
+// Writes to what shares memory with an operand, though torch's alias analysis does not know.
+#include "passes/aliases.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/library.h>
+
+#include "ir.h"
+
+namespace tailor::test {
+namespace {
+
+TORCH_LIBRARY(tailor_test, library) {
+  library.def("second(Tensor first, Tensor second) -> Tensor");
+  library.def("in_dict(Dict(str, Tensor) all) -> Tensor");
+  library.def("in_lists(Tensor?[][] all) -> Tensor");
+  library.def("in_tuple((int, Tensor) all) -> Tensor");
+}
+
+// What torch's schemas call new.
+TEST(Unwritten, OpsThatReturnWhatTheyWereGiven) {
+  const auto is_new = [](const std::string& body) {
+    const Module module = net(body);
+    const auto graph = graph_of(module);
+    fuse_graph(graph);
+    EXPECT_TRUE(has(*graph, "tailor::unwritten")) << body;
+    EXPECT_EQ(difference(graph_of(module), graph, module), "") << body;
+  };
+  for (const char* same :
+       {"torch.dropout(self.scale, 0.5, False)", "self.scale.type_as(x)", "torch.atleast_1d(self.scale)",
+        "torch.einsum('i->i', [self.scale])", "torch.atleast_1d([self.scale, self.b])[0]",
+        "torch.dropout(self.scale.view(-1), 0.5, False).type_as(x).view(12)", "torch.dequantize(self.scale)",
+        "torch.broadcast_tensors([self.scale, self.b])[0]", "self.scale.sum_to_size([12])"}) {
+    is_new(std::string("t = ") + same +
+           "; y = self.linear(x) * self.scale; t.add_(1.5); return self.batch_norm(y) + t.sum()");
+    is_new(std::string("t = ") + same + "; y = self.linear(x) * t; self.scale.add_(1.5); return self.batch_norm(y)");
+  }
+  is_new(
+      "t = torch.zeros_like(self.scale); t.set_(self.scale); y = self.linear(x) * self.scale; t.add_(1.5); return "
+      "self.batch_norm(y) + t.sum()");
+  is_new(
+      "t = torch.dropout(x, 0.5, False); y = self.linear(x); t.add_(1.5); return self.batch_norm(y * self.scale) + "
+      "t.sum()");
+  is_new(
+      "t = torch.dropout(self.w, 0.5, False)\ny = self.linear(x)\nfor i in range(2):\n    t[0] = 9.0\nreturn "
+      "self.batch_norm(y * self.scale) + t.sum()");
+}
+
+TEST(Unwritten, OpsOfOthersMayReturnWhatTheyWereGiven) {
+  for (const std::string same :
+       {"  %same : Tensor = tailor_test::second(%z, %x)\n",
+        "  %k : str = prim::Constant[value=\"k\"]()\n  %d : Dict(str, Tensor) = prim::DictConstruct(%k, %x)\n"
+        "  %same : Tensor = tailor_test::in_dict(%d)\n",
+        "  %l : Tensor?[] = prim::ListConstruct(%x)\n  %d : Tensor?[][] = prim::ListConstruct(%l)\n"
+        "  %same : Tensor = tailor_test::in_lists(%d)\n",
+        "  %d : (int, Tensor) = prim::TupleConstruct(%one, %x)\n  %same : Tensor = tailor_test::in_tuple(%d)\n"}) {
+    const auto graph = parse(R"(graph(%v : Tensor, %w : Tensor, %b : Tensor, %f : float):
+  %one : int = prim::Constant[value=1]()
+  %x : Tensor = aten::relu(%v)
+  %z : Tensor = aten::relu(%v)
+)" + same + R"(  %y : Tensor = aten::linear(%x, %w, %b)
+  %t : Tensor = aten::add_(%same, %one, %one)
+  %g : Tensor = aten::sigmoid(%y)
+  %p : Tensor = aten::mul(%g, %f)
+  %r : Tensor = aten::add(%p, %y, %one)
+  return (%r))");
+    const auto sites = fuse_graph(graph);
+    ASSERT_EQ(sites.size(), 1u);
+    EXPECT_TRUE(sites[0].fused) << sites[0].reason;
+    EXPECT_TRUE(has(*graph, "tailor::unwritten")) << same;
+  }
+}
+
+}  // namespace
+}  // namespace tailor::test

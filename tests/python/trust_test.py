@@ -216,6 +216,7 @@ class ToolTest(unittest.TestCase):
     @unittest.skipUnless(shutil.which("ctest"), "there is no ctest here")
     def test_gpu_check_runs_on_all_gpus(self):
         sees = "import os\nprint('sees', os.environ['CUDA_VISIBLE_DEVICES'])\n"
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # until setUp's patch ends
         self.gpu_check(a=sees, b=sees)
         report = (self.folder / "gpu-check.txt").read_text()
         self.assertEqual(sorted(re.findall("^sees (.*)", report, re.M)), ["0,1", "1,0"])

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "effects.h"
+
 namespace tailor {
 namespace {
 
@@ -87,7 +89,7 @@ Value* any_of(Graph& graph, const std::vector<Value*>& values, const c10::TypePt
 
 Aliases::Aliases(Graph& graph) {
   for_each_block(graph.block(), [this](Block* block) {
-    for (const Node* node : block->nodes()) moved_ = moved_ || is_aten(node, "set") || is_aten(node, "set_data");
+    for (const Node* node : block->nodes()) moved_ = moved_ || moves_a_tensor(node);
   });
   const std::shared_ptr<Graph> copy = graph.copy();
   follow(*graph.block(), *copy->block());

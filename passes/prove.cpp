@@ -3,7 +3,6 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "effects.h"
 
@@ -19,75 +18,14 @@ bool is_available_at(const Value* value, const Node* node, const std::unordered_
          is_available_at(producer->input(), node, assigned);
 }
 
-// The value whose memory the value's op hands on, as a view does and what writes in place; null where it makes its own.
-Value* handed_on(const Value* value) {
-  const Node* producer = value->node();
-  const auto* schema = producer->maybeSchema();
-  if (!schema || producer->outputs().size() != 1 || schema->returns().size() != 1) return nullptr;
-  const auto* made = schema->returns()[0].alias_info();
-  if (!made || made->isWildcardBefore() || !made->containedTypes().empty()) return nullptr;
-  for (std::size_t i = 0; i < schema->arguments().size() && i < producer->inputs().size(); ++i) {
-    const auto* given = schema->arguments()[i].alias_info();
-    if (given && given->beforeSets() == made->beforeSets()) return const_cast<Value*>(producer->input(i));
-  }
-  return nullptr;
-}
-
-bool is_one_of(const Node* node, std::initializer_list<const char*> names) {
-  return std::any_of(names.begin(), names.end(), [node](const char* name) { return is_aten(node, name); });
-}
-
-bool is_part(const Node* view) { return is_one_of(view, {"diagonal", "narrow", "select", "slice"}); }
-bool may_be_a_copy(const Node* view) {
-  return is_one_of(view, {"contiguous", "flatten", "reshape", "reshape_as", "to"});
-}
-
-// The first value that had all of this one's memory: before views of the whole, and before what was written in place. It is
-// remembered for all on the way, which are many where a tensor is written to again and again.
-Value* whole_of(Value* value, Wholes& wholes) {
-  std::vector<Value*> on_the_way;
-  for (value = seen(value);; value = seen(value)) {
-    if (const auto known = wholes.find(value); known != wholes.end()) {
-      value = known->second;
-      break;
-    }
-    Value* before = is_part(value->node()) || may_be_a_copy(value->node()) ? nullptr : handed_on(value);
-    if (!before) break;
-    on_the_way.push_back(std::exchange(value, before));
-  }
-  for (const Value* each : on_the_way) wholes[each] = value;
-  return value;
-}
-
 // A value of the same memory that can be had at `node`, where there is one: a look at that says as much.
-Value* with_same_memory(Value* value, const Node* node, const std::unordered_set<std::string>& assigned,
-                        Wholes& wholes) {
-  value = whole_of(value, wholes);
+Value* with_same_memory(Value* value, const Node* node, const std::unordered_set<std::string>& assigned, Views& views) {
+  value = views.whole_of(value);
   while (value && !is_available_at(value, node, assigned)) {
     value = handed_on(value);
-    if (value) value = whole_of(value, wholes);
+    if (value) value = views.whole_of(value);
   }
   return value && value->type()->isSubtypeOf(*c10::TensorType::get()) ? value : nullptr;
-}
-
-// The first value of all of this one's memory, then those whose memory it is a part of, as far as the graph shows.
-std::vector<Value*> owners_of(Value* value, Wholes& wholes) {
-  std::vector<Value*> owners = {whole_of(value, wholes)};
-  while (Value* before = is_part(owners.back()->node()) ? handed_on(owners.back()) : nullptr)
-    owners.push_back(whole_of(before, wholes));
-  return owners;
-}
-
-// Whether two values are seen to have memory in common. Of two parts of a tensor the graph does not show it.
-bool share_memory(Value* one, Value* other, Wholes& wholes) {
-  const std::vector<Value*> of_one = owners_of(one, wholes), of_other = owners_of(other, wholes);
-  const auto is_among = [](const Value* value, const std::vector<Value*>& owners) {
-    return std::find(owners.begin(), owners.end(), value) != owners.end();
-  };
-  if (is_among(of_one.front(), of_other) || is_among(of_other.front(), of_one)) return true;
-  if (of_one.size() > 1 && of_other.size() > 1) return false;
-  const std::string path = attribute_path(of_one.back());  // attributes are looked up anew each time
-  return !path.empty() && path == attribute_path(of_other.back());
 }
 
 bool is_norm(const Part& part) { return is_aten(part.node, "batch_norm") || is_aten(part.node, "group_norm"); }
@@ -253,11 +191,11 @@ std::string Surroundings::prove_writer(const Match& match, const Part& part, Nod
     return "";
 
   for (const auto& [written, contents] : all_written) {
-    Value* held = with_same_memory(written, part.node, assigned_attributes_, wholes_);
+    Value* held = with_same_memory(written, part.node, assigned_attributes_, views_);
     if (match.linear.transpose && seen(written)->node() == match.linear.transpose)
       return describe(writer) + " writes to the weight's transpose, which the chain has read";
     for (const Value* operand : read) {
-      if (share_memory(written, const_cast<Value*>(operand), wholes_))
+      if (views_.share_memory(written, operand))
         return describe(writer) + " writes to " + describe(seen(const_cast<Value*>(operand))) +
                ", which the chain has read";
     }

@@ -11,6 +11,7 @@
 
 #include "aliases.h"
 #include "match.h"
+#include "views.h"
 
 namespace tailor {
 
@@ -27,9 +28,6 @@ struct Proof {
 
 // Puts a word of its own into what the chain's check says, and a check where there is none: torch makes one of equal ops.
 void tell_apart(Match& match, Proof& proof, const std::string& word);
-
-// Of values: the first that had all of their memory.
-using Wholes = std::unordered_map<const Value*, Value*>;
 
 // What all proofs over one graph share. Made before anything is rewritten; each node is looked at once.
 class Surroundings {
@@ -63,7 +61,7 @@ class Surroundings {
   std::unordered_map<const Node*, Place> places_;  // of ATen's ops, and of branches and loops
   std::unordered_map<const Block*, Row> rows_;
   std::unordered_set<std::string> assigned_attributes_;
-  Wholes wholes_;
+  Views views_;
   int autocast_depth_ = 0;
   std::unique_ptr<Aliases> aliases_;  // built when first asked: most graphs have no writer
 };

@@ -252,8 +252,9 @@ class ToolTest(unittest.TestCase):
         there = {program.name: program for program in KNOWN}
         for name in ("gpu_check", "gpu_sanitize", "faults_gpu"):
             self.assertEqual(there[name].why_not(None), "it needs a GPU")
-        done = subprocess.run([ROOT / "tools/gpu-check", self.folder], capture_output=True, text=True, check=False)
-        self.assertEqual((done.returncode, done.stderr), (2, "gpu-check: this machine has no GPU\n"))
+        for tool, words in (("gpu-check", [self.folder]), ("gpu-sanitize", [])):
+            done = subprocess.run([ROOT / "tools" / tool, *words], capture_output=True, text=True, check=False)
+            self.assertEqual((done.returncode, done.stderr), (2, f"{tool}: this machine has no GPU\n"))
         (self.folder / "no-gpu").unlink()
         fault_suite.has_gpu.cache_clear()
         os.environ["PATH"] = str(self.folder)

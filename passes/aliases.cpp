@@ -15,7 +15,8 @@ namespace {
 bool is_tensor(const Value* value) { return value->type()->isSubtypeOf(*c10::OptionalType::ofTensor()); }
 bool holds_tensors(const c10::TypePtr& type) {
   const auto inner = type->containedTypes();
-  return type->kind() == c10::TypeKind::TensorType || std::any_of(inner.begin(), inner.end(), holds_tensors);
+  return type->kind() == c10::TypeKind::TensorType || type->kind() == c10::TypeKind::AnyType ||
+         std::any_of(inner.begin(), inner.end(), holds_tensors);
 }
 bool is_list_of_tensors(const Value* value) { return value->type()->isSubtypeOf(*c10::ListType::ofTensors()); }
 
@@ -94,6 +95,7 @@ Aliases::Aliases(Graph& graph) {
   const std::shared_ptr<Graph> copy = graph.copy();
   follow(*graph.block(), *copy->block());
   db_ = std::make_unique<torch::jit::AliasDb>(copy);
+  group_ties();
 }
 
 void Aliases::follow(const Block& block, Block& copy) {
@@ -105,6 +107,7 @@ void Aliases::follow(const Block& block, Block& copy) {
     nodes_[node] = twin;
     for (std::size_t i = 0; i < node->blocks().size(); ++i) follow(*node->blocks()[i], *twin->blocks()[i]);
     follow_outputs(*node, *twin);
+    if (twin->kind() == c10::prim::Loop) tie_turns(*twin);
   }
 }
 
@@ -129,17 +132,58 @@ void Aliases::follow_outputs(const Node& node, Node& copy) {
   }
 }
 
+void Aliases::tie_turns(Node& loop) {
+  constexpr std::size_t trips = 1, trips_and_go_on = 2;  // come before what is carried from turn to turn
+  Block& turn = *loop.blocks()[0];
+  for (std::size_t i = 0; i < loop.outputs().size(); ++i) {
+    if (!holds_tensors(loop.outputs()[i]->type())) continue;
+    ties_.push_back({turn.inputs()[trips + i], turn.outputs()[1 + i]});
+    ties_.push_back({loop.outputs()[i], loop.inputs()[trips_and_go_on + i]});
+  }
+}
+
+// Ties that touch become one; where it would take long to find out, all do.
+void Aliases::group_ties() {
+  constexpr std::size_t many = 400;
+  std::vector<Values> groups;
+  for (Values& tie : ties_) {
+    const auto is_apart = [&](const Values& group) {
+      return ties_.size() < many && std::none_of(tie.begin(), tie.end(), [&](Value* v) { return touches(v, group); });
+    };
+    const auto joined = std::partition(groups.begin(), groups.end(), is_apart);
+    for (auto group = joined; group != groups.end(); ++group) tie.insert(tie.end(), group->begin(), group->end());
+    groups.erase(joined, groups.end());
+    groups.push_back(std::move(tie));
+  }
+  ties_ = std::move(groups);
+}
+
+bool Aliases::touches(Value* value, const Values& tie) const {
+  return std::any_of(tie.begin(), tie.end(),
+                     [&](Value* each) { return db_->mayAlias(value, each) || db_->mayContainAlias(value, each); });
+}
+
+bool Aliases::are_tied(Value* one, Value* other) const {
+  return std::any_of(ties_.begin(), ties_.end(),
+                     [&](const Values& tie) { return touches(one, tie) && touches(other, tie); });
+}
+
 bool Aliases::may_alias(const Value* one, const Value* other) const {
-  return moved_ || db_->mayAlias(values_.at(one), values_.at(other));
+  Value *a = values_.at(one), *b = values_.at(other);
+  return moved_ || db_->mayAlias(a, b) || are_tied(a, b);
 }
 
 bool Aliases::may_contain(const Value* container, const Value* value) const {
-  return moved_ || db_->mayContainAlias(values_.at(container), values_.at(value));
+  Value *a = values_.at(container), *b = values_.at(value);
+  return moved_ || db_->mayContainAlias(a, b) || are_tied(a, b);
 }
 
 bool Aliases::writes_to(const Node* writer, const torch::jit::ValueSet& values) const {
   torch::jit::ValueSet copies;
   for (const Value* value : values) copies.insert(values_.at(value));
+  for (const Values& tie : ties_)
+    if (std::any_of(values.begin(), values.end(), [&](const Value* v) { return touches(values_.at(v), tie); }))
+      copies.insert(tie.begin(), tie.end());
   return moved_ || db_->writesToAlias(nodes_.at(writer), copies);
 }
 

@@ -2,11 +2,15 @@
 //
 // torch's AliasDb believes the ops' schemas, and those of `dropout`, `type_as`, `einsum` and others say that the result is new where
 // it may be the very tensor that was given. So it is asked of a copy of the graph, in which the result of each such op is what was given.
+//
+// Nor does it go round a loop, or past one: what a turn begins with may be what the one before ended with, and what a loop hands on,
+// where it takes no turn, what it was given. Such values are ties, and values that touch tied ones may share memory.
 #pragma once
 #include <torch/csrc/jit/ir/alias_analysis.h>
 
 #include <memory>
 #include <unordered_map>
+#include <vector>
 
 #include "graph.h"
 
@@ -21,11 +25,18 @@ class Aliases {
   bool writes_to(const Node* writer, const torch::jit::ValueSet& values) const;
 
  private:
+  using Values = std::vector<Value*>;
+
   void follow(const Block& block, Block& copy);
   void follow_outputs(const Node& node, Node& copy);
+  void tie_turns(Node& loop);
+  void group_ties();
+  bool touches(Value* value, const Values& tie) const;
+  bool are_tied(Value* one, Value* other) const;
 
   std::unordered_map<const Value*, Value*> values_;  // of the graph: what stands for them in the copy
   std::unordered_map<const Node*, Node*> nodes_;
+  std::vector<Values> ties_;  // in the copy; none of one touches any of another
   std::unique_ptr<torch::jit::AliasDb> db_;
   bool moved_ = false;  // some tensor was given another's memory (`set_`): then any two may share theirs
 };

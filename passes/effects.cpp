@@ -132,7 +132,7 @@ bool leaves_autocast(const Node* node) { return node->kind() == c10::prim::Exit 
 
 bool changes_a_mode(const Node* node) {
   const std::string_view name = node->kind().toUnqualString();
-  const bool asks = name.substr(0, 3) == "is_";
+  const bool asks = name.substr(0, 3) == "is_" || name.substr(0, 4) == "get_";
   return node->kind() == c10::prim::Enter || node->kind() == c10::prim::Exit ||
          (!asks &&
           (name.find("grad_enabled") != std::string_view::npos || name.find("autocast") != std::string_view::npos));

@@ -9,12 +9,17 @@
 namespace tailor {
 namespace {
 
+// An attribute of all objects of a class, for a node that looks it up or assigns to it.
+std::string attribute_of_class(const Node* node) {
+  return node->input(0)->type()->annotation_str() + "." + node->s(c10::attr::name);
+}
+
 // Whether `value` can be had at `node`: it is defined before, or it is an attribute, never assigned to, of an object
 // that is.
 bool is_available_at(const Value* value, const Node* node, const std::unordered_set<std::string>& assigned) {
   const Node* producer = value->node();
   if (node->isDominatedBy(producer)) return true;
-  return producer->kind() == c10::prim::GetAttr && !assigned.contains(producer->s(c10::attr::name)) &&
+  return producer->kind() == c10::prim::GetAttr && !assigned.contains(attribute_of_class(producer)) &&
          is_available_at(producer->input(), node, assigned);
 }
 
@@ -26,6 +31,13 @@ Value* with_same_memory(Value* value, const Node* node, const std::unordered_set
     if (value) value = views.whole_of(value);
   }
   return value && value->type()->isSubtypeOf(*c10::TensorType::get()) ? value : nullptr;
+}
+
+// Whether what is assigned is the attribute itself: `self.count += 1` writes in place, and assigns what is there.
+bool assigns_itself(const Node* assignment, Views& views) {
+  const Node* before = views.whole_of(assignment->input(1))->node();
+  return before->kind() == c10::prim::GetAttr && before->input() == assignment->input(0) &&
+         before->s(c10::attr::name) == assignment->s(c10::attr::name);
 }
 
 bool is_norm(const Part& part) { return is_aten(part.node, "batch_norm") || is_aten(part.node, "group_norm"); }
@@ -101,7 +113,8 @@ void Surroundings::read(Block* block) {
     const auto note = [&](Node* inner) {
       if (changes_a_mode(inner) || moves_a_tensor(inner) || is_opaque(inner)) row.barriers.push_back({index, inner});
       if (writes(inner)) row.writers.push_back({index, inner});
-      if (inner->kind() == c10::prim::SetAttr) assigned_attributes_.insert(inner->s(c10::attr::name));
+      if (inner->kind() == c10::prim::SetAttr && !assigns_itself(inner, views_))
+        assigned_attributes_.insert(attribute_of_class(inner));
     };
     note(node);
     for (Block* inner : node->blocks()) {

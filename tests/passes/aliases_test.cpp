@@ -71,5 +71,42 @@ TEST(Unwritten, OpsOfOthersMayReturnWhatTheyWereGiven) {
   }
 }
 
+// Neither what a turn of a loop begins with, which is what the one before ended with, nor what a loop hands on without a turn
+// does torch's analysis see.
+TEST(Unwritten, WhatLoopsCarry) {
+  const auto chain = [](const std::string& indent) {
+    return indent + "y = self.linear(x) * s\n" + indent + "t.add_(1.5)\n" + indent + "r = self.batch_norm(y)\n";
+  };
+  const std::string begin = "s = self.scale * 1.0\nt = torch.zeros_like(s)\nu = t\nr = x\n";
+  const std::string three = "for i in range(3):\n", none = "for i in range(x.dim() - x.dim()):\n", in = "    ";
+  const std::string end = "return r + t.sum()";
+  for (const std::string& body :
+       {begin + three + chain(in) + "    t = s\n" + end, begin + three + chain(in) + "    t = u\n    u = s\n" + end,
+        begin + three + "    t = u\n    u = s\n" + chain("") + end,
+        begin + "t = s\n" + none + "    t = torch.zeros_like(s)\n" + chain("") + end,
+        begin + three + "    for j in range(2):\n" + chain(in + in) + "        t = u\n    u = s\n" + end,
+        begin + three + chain(in) + "    t = u[3:6]\n    u = s\n" + end,
+        begin + "a = [t]\n" + three + "    t = a[0]\n" + chain(in) + "    a = [s]\n" + end}) {
+    const Module module = net(body);
+    const auto graph = graph_of(module);
+    fuse_graph(graph);
+    EXPECT_EQ(difference(graph_of(module), graph, module), "") << body;
+  }
+  const auto sites = fuse_graph(
+      graph_of(net(begin + "y = self.linear(x) * s\nk = x.dim()\nwhile k > 0:\n    t.add_(1.5)\n    t = s\n    k -= 1\n"
+                           "return self.batch_norm(y) + t.sum()")));
+  ASSERT_EQ(sites.size(), 1u);
+  EXPECT_EQ(sites[0].reason, "`add_` in net.py:9 may write to an operand of the chain");
+}
+
+// A tensor that goes round without coming near an operand is no obstacle, nor asked at run time.
+TEST(Unwritten, WhatLoopsCarryElsewhere) {
+  const auto graph = graph_of(net(
+      "t = torch.zeros_like(self.scale)\ns = self.scale * 1.0\nr = x\nfor i in range(3):\n    y = self.linear(x) * s\n"
+      "    t.add_(1.5)\n    r = self.batch_norm(y)\n    t = t + r.sum()\nreturn r + t.sum()"));
+  EXPECT_TRUE(fuse_graph(graph).at(0).fused);
+  EXPECT_FALSE(has(*graph, "tailor::unwritten"));
+}
+
 }  // namespace
 }  // namespace tailor::test

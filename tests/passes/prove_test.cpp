@@ -215,7 +215,9 @@ INSTANTIATE_TEST_SUITE_P(
         "y = self.linear(x)\nif y.dim() != 2:\n    raise Exception(\"no\")",
         "y = self.linear(x)\nif y.size(0) > 3:\n    self.tracked.add_(y.size(1))",
         "y = self.linear(x); self.count = int(torch.is_grad_enabled() and not torch.is_autocast_enabled())",
-        "y = self.linear(x); self.w = self.w2",  // the chain has read the old one
+        "y = self.linear(x); self.w = self.w2",   // the chain has read the old one
+        "y = self.linear(x); self.other += 1.0",  // assigns what is there
+        "t = torch.get_autocast_dtype('cpu'); y = self.linear(x)",
         "y = self.linear(x); kept = self.w.sum(); self.other = self.other + kept",
         "y = self.linear(x); self.other.mul_(0.9).add_(0.1)",  // what is written to is a view of what was there
         "y = self.linear(x); self.other[0] = 2.0",

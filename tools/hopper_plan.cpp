@@ -105,8 +105,8 @@ struct Answer {
 const char* const tail = "torch's linear and a tail apart";
 
 std::string tiles_by(const TilePlan& plan) {
-  return "tiles of 128 x " + std::to_string(plan.columns) + ", two at a time, in " + std::to_string(plan.rounds) +
-         " rounds" + (plan.in_turns ? ", the halves of a tile in turns" : "");
+  return "tiles of " + std::to_string(plan.rows) + " x " + std::to_string(plan.columns) + ", two at a time, in " +
+         std::to_string(plan.rounds) + " rounds" + (plan.in_turns ? ", the halves of a tile in turns" : "");
 }
 
 std::string strips_of(const StripsPlan& plan) {

@@ -87,8 +87,9 @@ const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail&
   problem.tail = tail;
   problem.result = linear.result;
   problem.weight_in_passing = reads_weight_in_passing(shape_of<Chain>(linear, tail));
-  problem.row_tiles = static_cast<int>(ceiling(tail.rows, tile_rows * cluster_blocks));
-  problem.column_tiles = static_cast<int>(ceiling(tail.columns, width));
+  using Cluster = ClusterTile<manner == Manner::in_turns, width>;
+  problem.row_tiles = static_cast<int>(ceiling(tail.rows, Cluster::rows));
+  problem.column_tiles = static_cast<int>(ceiling(tail.columns, Cluster::columns));
   cuda::Blocks blocks{{}, block_threads, sizeof(Memory)};
   if constexpr (manner == Manner::agreeing) {
     const AgreementPlan plan = plan_agreement(agreeing_shape<Chain, Precision>(linear, tail));
@@ -109,9 +110,11 @@ const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail&
 template <class Precision>
 bool describe_operands(TileProblem& problem, const Matrix& x, const Matrix& weight, Manner manner, int width) {
   constexpr int box = box_columns<typename Precision::Operand>;
-  const int rows_of_step = manner == Manner::in_turns ? warpgroup_rows : tile_rows;
-  return describe(problem.x, x, Precision::of_operands, rows_of_step, box) &&
-         describe(problem.w, weight, Precision::of_operands, width / cluster_blocks, box);
+  const bool in_turns = manner == Manner::in_turns;
+  const int rows = in_turns ? turn_rows / cluster_blocks : tile_rows;
+  const int columns = in_turns ? width : width / cluster_blocks;
+  return describe(problem.x, x, Precision::of_operands, rows, box) &&
+         describe(problem.w, weight, Precision::of_operands, columns, box);
 }
 
 template <class Chain, class Precision, int group_width, Manner manner, int width>
@@ -203,7 +206,7 @@ const char* launch(const Linear& linear, const Tail& tail, cudaStream_t stream) 
     const TilePlan plan = plan_tiles(shape, wanted());
     if constexpr (group_width > 0)
       if (plan.in_turns)
-        return launch_one<Chain, Precision, group_width, Manner::in_turns, widest_tile>(linear, tail, stream);
+        return launch_one<Chain, Precision, group_width, Manner::in_turns, turn_columns>(linear, tail, stream);
     return by_tile_width(plan.columns, [&]<int columns>() {
       return launch_one<Chain, Precision, group_width, Manner::side_by_side, columns>(linear, tail, stream);
     });

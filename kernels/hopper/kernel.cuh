@@ -6,7 +6,7 @@
 // and compute its tail part by part while the tensor cores work on the next tile; with float32 there is room for that beside
 // narrow tiles only, else the tail comes first. Where statistics of a whole batch come between, they gather those first, two warps of the first merge
 // them, and the blocks that share columns agree on them while the next tile is multiplied; or the tail is left to another kernel.
-// Or the two warpgroups take turns, each with rows of its own: while one multiplies, the other computes its tail.
+// Or the two warpgroups take turns, each with tiles of its own: while one multiplies, the other computes its tail.
 // docs/kernels.md draws it.
 #pragma once
 // A barrier of the grid is all that is wanted of it, not the standard library that it brings, whose headers want a toolkit of one
@@ -26,7 +26,7 @@ struct Kernel {
   static constexpr bool in_turns = manner == Manner::in_turns;
   static constexpr bool agrees = manner == Manner::agreeing;
   static constexpr bool gathers = manner == Manner::gathering || agrees;
-  using Order = std::conditional_t<agrees, TilesOfRows, Tiles<width>>;
+  using Order = std::conditional_t<agrees, TilesOfRows, Tiles<in_turns, width>>;
   using Memory = Storage<Precision, Which<Chain>::count, manner, width>;
   using Now = Part<Element, group_width, in_turns, width>;
   static constexpr int box = box_columns<Element>;                       // of the result
@@ -38,7 +38,8 @@ struct Kernel {
   static constexpr bool overlaps = Memory::overlaps;
   static_assert(overlaps || !agrees);
   static_assert(width == widest_tile || !gathers);
-  static constexpr int turns = in_turns ? consumers : 1;  // that a tile's products take
+  static constexpr int turns = in_turns ? consumers : 1;                        // that a tile's products take
+  static constexpr int row_blocks = in_turns ? turn_rows / warpgroup_rows : 1;  // that a warpgroup has of them
 
   Memory& memory;
   const TileProblem& problem;
@@ -80,12 +81,14 @@ struct Kernel {
 
   // One thread: fills the ring.
   __device__ __forceinline__ void fetch_stages() {
-    const std::uint64_t policy = keep_lines(problem.weight_in_passing);
+    // In turns the weight is read again for the other turn.
+    const std::uint64_t of_weight = keep_lines(!in_turns && problem.weight_in_passing), of_x = keep_lines(false);
+    constexpr std::uint16_t both = (1 << cluster_blocks) - 1;
     Ring<stages> ring;
     for (Order tile{problem}; tile.any(); tile.next()) {
       int row, column;
       tile.locate(row, column);
-      const int part = rank_in_cluster() * (width / cluster_blocks);
+      const int part = rank_in_cluster() * ((in_turns ? Memory::rows : width) / cluster_blocks);  // of what is shared
       for (int turn = 0; turn < turns; ++turn, row += Memory::rows) {
         for (int i = 0; i < steps; ++i) {
           wait(barrier(memory.stage_empty[ring.at]), ring.phase ^ 1);
@@ -95,9 +98,13 @@ struct Kernel {
 #pragma unroll
           for (int piece = 0; piece < pieces; ++piece) {  // side by side in a row
             const int from = piece * problem.halves.padded + i * step;
-            fetch_box(problem.x, address_of(to.x[piece]), full, from, row);
-            fetch_box_for(problem.w, address_of(to.w[piece][part]), full, from, column + part, policy,
-                          (1 << cluster_blocks) - 1);
+            if constexpr (in_turns) {
+              fetch_box_for(problem.x, address_of(to.x[piece][part]), full, from, row + part, of_x, both);
+              fetch_box(problem.w, address_of(to.w[piece]), full, from, column, of_weight);
+            } else {
+              fetch_box(problem.x, address_of(to.x[piece]), full, from, row);
+              fetch_box_for(problem.w, address_of(to.w[piece][part]), full, from, column + part, of_weight, both);
+            }
           }
           ring.advance();
         }
@@ -150,20 +157,25 @@ struct Kernel {
 
   // The steps of a warpgroup's main loop. Two are under way at most.
   struct Products {
+    using Sums = Accumulator<width>[row_blocks];
     Kernel& kernel;
     const int group, thread;
     Ring<stages> ring;
     int before = -1, last = -1;  // stages that are being read
 
-    __device__ __forceinline__ void issue(Accumulator<width>& sums, bool add) {
+    __device__ __forceinline__ void issue(Sums& sums, bool add) {
       wait(barrier(kernel.memory.stage_full[ring.at]), ring.phase);
       const auto& from = kernel.memory.stage[ring.at];
-      const std::uint64_t x = describe_block(address_of(from.x[0][in_turns ? 0 : group * warpgroup_rows]));
       const std::uint64_t w = describe_block(address_of(from.w[0]));
       begin_products();
 #pragma unroll
-      for (int i = 0; i < row_bytes / instruction_bytes; ++i)
-        multiply<width>(sums, x + next_instruction * i, w + next_instruction * i, add || i > 0, Element());
+      for (int block = 0; block < row_blocks; ++block) {
+        const int row = (in_turns ? block : group) * warpgroup_rows;
+        const std::uint64_t x = describe_block(address_of(from.x[0][row]));
+#pragma unroll
+        for (int i = 0; i < row_bytes / instruction_bytes; ++i)
+          multiply<width>(sums[block], x + next_instruction * i, w + next_instruction * i, add || i > 0, Element());
+      }
       close_group_of_products();
       before = last;
       last = ring.at;
@@ -210,7 +222,8 @@ struct Kernel {
   // A tile whose tail is still to be computed, and a warp's place in it.
   struct Unfinished {
     int row = 0, column = 0;
-    int columns = 0;  // which of the two buffers
+    int columns = 0;      // which of the two buffers
+    bool is_last = true;  // that needs them
   };
 
   // What batch statistics need of a part of a warp's rows.
@@ -227,7 +240,8 @@ struct Kernel {
 
   // Of a part of a warp's rows, for a backward.
   __device__ __forceinline__ void keep_linear(const typename Now::Value& y, int row, int column, int lane) {
-    if (problem.result != nullptr) write_results<Element>(problem.tail, problem.result, y, row, column, lane);
+    if (problem.result != nullptr)
+      write_results<Element, pieces == 1>(problem.tail, problem.result, y, row, column, lane);
   }
 
   // One part of the tail of a warp's rows, and out.
@@ -248,13 +262,14 @@ struct Kernel {
       Out::put(to, value, part, way.lane);
       if (part % Out::parts == Out::parts - 1) way.send(tile.column + Now::first_column(part) / box * box, tile.row);
     } else {
+      const int lane = Now::columns > 32 ? anew(way.lane) : way.lane;  // of large parts registers are scarce
 #pragma unroll
       for (int from = 0; from < Now::columns; from += box) {
-        put_floats(way.next(), value, from, way.lane);
+        put_floats(way.next(), value, from, lane);
         way.send(tile.column + Now::first_column(part) + from, tile.row);
       }
     }
-    if (part + 1 == Now::count) arrive(barrier(memory.columns_empty[tile.columns]));
+    if (tile.is_last && part + 1 == Now::count) arrive(barrier(memory.columns_empty[tile.columns]));
   }
 
   // A warpgroup: its tiles, of operands in two halves.
@@ -307,8 +322,8 @@ struct Kernel {
     Ring<2> of_columns;
     bool unfinished = false;
     Unfinished tile;
-    Accumulator<width> sums;
-    Waiting<Element, Now, agrees, overlaps> waiting(sums);
+    typename Products::Sums sums;
+    Waiting<Element, Now, agrees, overlaps> waiting(sums[0]);
     for (Order next{problem}; next.any() || unfinished; next.next()) {
       const int steps_here = next.any() ? steps : 0;
       constexpr int parts = overlaps ? Now::count : 1;
@@ -347,7 +362,7 @@ struct Kernel {
       next.locate(row, column);
       tile = {row + way.warp * warp_rows, column, of_columns.at};
       wait(barrier(memory.columns_full[of_columns.at]), of_columns.phase);
-      waiting.template take<Which<Chain>::bias>(sums, memory.columns[of_columns.at], way.lane);
+      waiting.template take<Which<Chain>::bias>(sums[0], memory.columns[of_columns.at], way.lane);
       of_columns.advance();
       if constexpr (overlaps) {
         unfinished = true;
@@ -359,19 +374,17 @@ struct Kernel {
     if (way.lane == 0) wait_for_stores();
   }
 
-  // A warpgroup of those that take turns: it multiplies 64 rows of a tile, lets the other go on, and computes their tail. A stage's
+  // A warpgroup of those that take turns: it multiplies half the rows of a tile, lets the other go on, and computes their tail. A stage's
   // barrier tells one use from the next, but not from the one after that: so neither looks at a stage before its turn.
   __device__ __forceinline__ void consume_in_turns(int group) {
     const int thread = static_cast<int>(threadIdx.x) % group_threads;
     Products products{*this, group, thread};
     products.ring.skip(group * steps);
     Way way{*this, group * warps_of_group + uniform(thread / 32), thread % 32};
-    Ring<2> of_columns;
-    Ring<1> turn;
-    turn.phase = group ^ 1;  // the first need not wait for its first one
-    for (Order next{problem}; next.any(); next.next(), of_columns.advance(), turn.advance()) {
-      Accumulator<width> sums{};  // zero, or they would live on beside the tail
-      wait(barrier(memory.turn[group]), turn.phase);
+    int round = 0;
+    for (Order next{problem}; next.any(); next.next(), ++round) {
+      typename Products::Sums sums{};                              // zero, or they would live on beside the tail
+      wait(barrier(memory.turn[group]), (group ^ 1 ^ round) & 1);  // the first need not wait for its first one
 #pragma unroll 1
       for (int i = 0; i < steps; ++i) {
         products.settle();
@@ -383,13 +396,27 @@ struct Kernel {
 
       int row, column;
       next.locate(row, column);
-      const Unfinished tile{row + way.warp * warp_rows, column, of_columns.at};
-      wait(barrier(memory.columns_full[of_columns.at]), of_columns.phase);
-      Waiting<Element, Now, false, of_16_bits> waiting(sums);
-      waiting.template take<Which<Chain>::bias>(sums, memory.columns[of_columns.at], way.lane);
-      // Of 16 bits it is short enough for a copy of each part, and no register need move up.
-#pragma unroll(of_16_bits ? Now::count : 1)
-      for (int part = 0; part < Now::count; ++part) finish_part(waiting.next(), part, tile, way);
+      row += group * turn_rows + way.warp % warps_of_group * warp_rows;
+      wait(barrier(memory.columns_full[round % 2]), round / 2 % 2);
+      using Waits = Waiting<Element, Now, false, of_16_bits>;
+      Waits waiting[row_blocks] = {Waits(sums[0]), Waits(sums[1]), Waits(sums[2])};
+      const auto take = [&](int block) {
+        waiting[block].template take<Which<Chain>::bias>(sums[block], memory.columns[round % 2], way.lane);
+      };
+      if constexpr (of_16_bits) {
+#pragma unroll
+        for (int block = 0; block < row_blocks; ++block) take(block);
+      }
+#pragma unroll
+      for (int block = 0; block < row_blocks; ++block) {
+        if constexpr (!of_16_bits) {
+          asm volatile("" ::: "memory");
+          take(block);
+        }
+        const Unfinished tile{row + block * warpgroup_rows, column, round % 2, block + 1 == row_blocks};
+#pragma unroll 1
+        for (int part = 0; part < Now::count; ++part) finish_part(waiting[block].next(), part, tile, way);
+      }
     }
     if (way.lane == 0) wait_for_stores();
   }

@@ -8,7 +8,7 @@ namespace tailor::hopper {
 
 constexpr int shared_limit = 232448;  // bytes that a block can have
 
-// They lie side by side along the rows and share the weight's blocks, half loaded by each.
+// They have the same columns and share the weight's blocks, half loaded by each; in turns the same rows, and share x's.
 constexpr int cluster_blocks = 2;
 
 // The warpgroups of a block: one brings, two multiply and finish.
@@ -23,6 +23,14 @@ static_assert(bring_registers + consumers * consume_registers <= 168 * (1 + cons
 
 constexpr int tile_rows = consumers * warpgroup_rows;
 constexpr int widest_tile = tile_widths[0];
+static_assert(turn_rows % warpgroup_rows == 0);
+
+// What a cluster's blocks finish before they go on to the next.
+template <bool in_turns, int width>
+struct ClusterTile {
+  static constexpr int rows = in_turns ? consumers * turn_rows : cluster_blocks * tile_rows;
+  static constexpr int columns = in_turns ? cluster_blocks * width : width;
+};
 constexpr int tile_warps = consumers * warps_of_group;  // that have rows of a tile
 constexpr int warp_rows = tile_rows / tile_warps;
 
@@ -95,7 +103,7 @@ template <class Precision, int vectors, Manner manner, int width>
 struct Storage {
   static constexpr bool in_turns = manner == Manner::in_turns;
   static constexpr bool gathers = manner == Manner::gathering || manner == Manner::agreeing;
-  static constexpr int rows = in_turns ? warpgroup_rows : tile_rows;  // of a step
+  static constexpr int rows = in_turns ? turn_rows : tile_rows;  // of a step
   // Whether the results of a tile wait in registers while the next is multiplied: packed, or those of a narrow one.
   static constexpr bool overlaps =
       !in_turns && Precision::pieces == 1 && (sizeof(typename Precision::Element) == 2 || width <= 128);
@@ -119,8 +127,9 @@ struct Storage {
 };
 
 // The tiles of a block, in an order in which blocks that run at the same time read the same rows and columns.
-template <int width>
+template <bool in_turns, int width>
 struct Tiles {
+  using Cluster = ClusterTile<in_turns, width>;
   static constexpr int rows_together = 8;  // of tiles of clusters
   const TileProblem& problem;
   const int rank = rank_in_cluster();
@@ -133,8 +142,8 @@ struct Tiles {
     const int first = at / in_band * rows_together;
     const int rows = min(problem.row_tiles - first, rows_together);
     const int within = at % in_band;
-    row = ((first + within % rows) * cluster_blocks + rank) * tile_rows;
-    column = within / rows * width;
+    row = (first + within % rows) * Cluster::rows + (in_turns ? 0 : rank * tile_rows);
+    column = within / rows * Cluster::columns + (in_turns ? rank * width : 0);
   }
 };
 

@@ -196,9 +196,10 @@ __device__ __forceinline__ void round_to(Value& value) {
   }
 }
 
-// A part of a matrix of the result's size, from registers to memory: of float32 four threads fill sectors of 32 bytes. Rows of 16-bit
-// elements have an even number of them. `row` is that of the first of a thread's rows for lane 0.
-template <class T, int Rows, int Width>
+// A part of a matrix of the result's size, from registers to memory: of float32 four threads fill sectors of 32 bytes. Where the copy
+// engine describes the result, as of 16 bits it always does, rows have an even number of elements. `row` is that of the first of a
+// thread's rows for lane 0.
+template <class T, bool even = sizeof(T) == 2, int Rows, int Width>
 __device__ __forceinline__ void write_results(const Tail& tail, void* matrix, const Tile<float, Rows, Width>& value,
                                               int row, int column, int lane) {
 #pragma unroll
@@ -212,7 +213,7 @@ __device__ __forceinline__ void write_results(const Tail& tail, void* matrix, co
       const float* const pair = value.at[at] + i;
       if constexpr (sizeof(T) == 2) {
         if (to_column < tail.columns) *reinterpret_cast<std::uint32_t*>(to + to_column) = pack(pair[0], pair[1], T());
-      } else if (tail.columns % 2 == 0) {
+      } else if (even || tail.columns % 2 == 0) {
         if (to_column < tail.columns) *reinterpret_cast<float2*>(to + to_column) = make_float2(pair[0], pair[1]);
       } else {
         if (to_column < tail.columns) to[to_column] = pair[0];

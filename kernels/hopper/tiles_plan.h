@@ -10,27 +10,37 @@ namespace tailor::hopper {
 
 // Columns of a tile. The widest are read with the fewest bytes for each product; narrower ones may fill the processors better.
 constexpr int tile_widths[] = {256, 192, 128};
+// In turns a warpgroup multiplies so many at a time. A processor that reads 320 rows for 192 × 128 sums is not held up by the way to it,
+// and two that share x's rows do not read the second cache faster than it answers (docs/kernels.md).
+constexpr int turn_rows = 192;
+constexpr int turn_columns = 128;
 
-// Two processors share a tile's columns: an odd number of tiles in a column is one tile more, and a processor may be idle.
-inline std::int64_t rounds_of(const Shape& shape, int columns = 256) {
-  const std::int64_t pairs = ceiling(shape.rows, 256) * ceiling(shape.columns, columns);
+// What two processors make together, of so many rows and columns. They share a tile's columns, or, in turns, its rows: an odd number
+// of tiles is one more, and a processor may be idle.
+inline std::int64_t pairs_of(const Shape& shape, int rows, int columns) {
+  return ceiling(shape.rows, rows) * ceiling(shape.columns, columns);
+}
+inline std::int64_t rounds_of_pairs(const Shape& shape, std::int64_t pairs) {
   return ceiling(pairs, shape.processors < 2 ? 1 : shape.processors / 2);
+}
+inline std::int64_t rounds_of(const Shape& shape, int columns = 256) {
+  return rounds_of_pairs(shape, pairs_of(shape, 256, columns));
 }
 
 // How many operations tensor cores do in a microsecond, beside all that a tile takes besides.
 struct Rates {
   double of_widths[3];  // of tile_widths, in millions, for each processor
-  double in_turns;
   double torch;
 };
 constexpr Rates rates_of(int element_bytes) {
-  return element_bytes == 2 ? Rates{{6.45, 6.29, 5.80}, 5.85, 5.86} : Rates{{3.19, 3.18, 2.97}, 2.90, 2.85};
+  return element_bytes == 2 ? Rates{{6.45, 6.29, 5.80}, 5.86} : Rates{{3.19, 3.18, 2.97}, 2.85};
 }
 inline double products_of(const Shape& shape, int columns, double rate) {
   return 128.0 * 2 * columns * static_cast<double>(shape.inner) / (rate * 1e6);
 }
 
 struct TilePlan {
+  int rows = 128;
   int columns = 256;
   bool in_turns = false;  // a block's warpgroups: one multiplies while the other computes its tail
   std::int64_t rounds = 0;
@@ -46,16 +56,15 @@ inline double least_time_of_tiles(const Shape& shape) {
   return shape.rows <= 128 && shape.element_bytes == 2 ? 7 + bytes_of_weight(shape) / 1.8e6 : 0;
 }
 
-// Each tile reads its rows of x and of the weight, again and again from the second cache, and what that cannot hold from memory. An H100,
-// whose memory is slower, brings no more than this: 11912×5888→6656 in bfloat16 took 1223 µs in tiles of 256 columns, which read least, 1600
-// in those of 128 and 1678 in turns. An H200 was not held up by it. `weights`: how often a tile reads the weight.
-inline double time_to_read_tiles(const Shape& shape, int columns, int weights) {
+// Tiles read their rows of x and of the weight, again and again from the second cache, and what that cannot hold from memory. An H100,
+// whose memory is slower, brings no more than this: 11912×5888→6656 in bfloat16 took 1223 µs in tiles of 256 columns, which read least,
+// and 1600 in those of 128. An H200 was not held up by it. `read`: how many rows of either all tiles read together.
+inline double time_to_read_tiles(const Shape& shape, double read) {
   constexpr double rate = 6.9e6, fast_memory = 4e6, held = 80e6;
   const auto inner_bytes = static_cast<double>(shape.inner * shape.element_bytes);
   if (shape.memory_rate <= 0 || shape.memory_rate > fast_memory) return 0;
   if (static_cast<double>(shape.rows + shape.columns) * inner_bytes < held) return 0;
-  const double tiles = static_cast<double>(ceiling(shape.rows, 256) * ceiling(shape.columns, columns));
-  return tiles * (256 + columns * weights) * inner_bytes / rate;
+  return read * inner_bytes / rate;
 }
 
 // A processor makes one tile after another, and if the last round has few tiles, most of them wait. A tail takes some of the time of the
@@ -72,20 +81,26 @@ inline TilePlan tiles_of(const Shape& shape, int which) {
   const double shortest = groups ? 7.8 * wide + 0.75 * products : 0.75 + 4.4 * wide + 0.5 * products;
   const double last_tail = groups && is_hidden ? 2.2 * wide : 0;  // is beside none
   const double rounds = static_cast<double>(plan.rounds) * std::max(products + tail, shortest);
-  plan.time = 5.5 + std::max(rounds + last_tail, time_to_read_tiles(shape, plan.columns, 1));
+  const auto pairs = static_cast<double>(pairs_of(shape, 256, plan.columns));
+  plan.time = 5.5 + std::max(rounds + last_tail, time_to_read_tiles(shape, pairs * (256 + plan.columns)));
   plan.time = std::max(plan.time, least_time_of_tiles(shape));
   return plan;
 }
 
-// In turns each warpgroup reads all of the weight's rows for itself: that pays where a group norm's tail is long beside the products, and
-// where tiles follow one another; where they do so for long, the GPU's power is the limit and not its memory.
+// In turns tiles are large, and each warpgroup reads all of the weight's rows for itself: that pays where a group norm's tail is long
+// beside the products, and where there are many tiles. Fitted to what an H100 took for 25 problems.
 inline TilePlan tiles_in_turns(const Shape& shape) {
-  TilePlan plan{.columns = 256, .in_turns = true, .rounds = rounds_of(shape)};
-  const Rates rates = rates_of(shape.element_bytes);
-  const double products = products_of(shape, 256, plan.rounds < 12 ? rates.in_turns : rates.of_widths[0]);
-  const double round = std::max(products + 0.9 * shape.element_bytes, 7 + 0.45 * products);
-  // Of tiles of 128 columns, which read as much, these were faster by 2%: 32768×1024→4096 in TF32 took 871 µs and 890 on an H100.
-  plan.time = std::max(6.5 + static_cast<double>(plan.rounds) * round, time_to_read_tiles(shape, 256, 2));
+  TilePlan plan{.rows = 2 * turn_rows, .columns = turn_columns, .in_turns = true};
+  const std::int64_t pairs = pairs_of(shape, plan.rows, 2 * plan.columns);
+  plan.rounds = rounds_of_pairs(shape, pairs);
+  const double products = products_of(shape, plan.rows, rates_of(shape.element_bytes).of_widths[0]);  // 128 columns
+  // A warpgroup's tail has the products of the other beside it, which are half of all, and waits for its own.
+  const double round =
+      std::max(products + 0.7 + 1.4 * shape.element_bytes, 1 + 4 * shape.element_bytes + 0.45 * products);
+  constexpr double unevenly = 1.1;  // read: 16384×4096→4096 in TF32 took 1464 µs, and 1437 in tiles of 256 columns
+  plan.time =
+      std::max(9.5 + static_cast<double>(plan.rounds) * round,
+               time_to_read_tiles(shape, unevenly * static_cast<double>(pairs) * (plan.rows + 4 * plan.columns)));
   plan.time = std::max(plan.time, least_time_of_tiles(shape));
   return plan;
 }

@@ -162,6 +162,14 @@ void write(const torch::jit::Module& module, const ModelFile& file, const Reques
   warn_of_losses(file, request);
 }
 
+// What somebody has fused already. Taking it out of a copy of its own is the way to know.
+Report fused_before(const torch::jit::Module& module, const ModelFile& file, const Request& request,
+                    Progress& progress) {
+  if (!needs_tailor(module)) return {};
+  auto copy = load(file, request, Place::cpu, progress);
+  return tailor::unfuse(copy);
+}
+
 }  // namespace
 
 void fuse(const Request& request, std::ostream& out) {
@@ -172,11 +180,12 @@ void fuse(const Request& request, std::ostream& out) {
   std::optional<torch::jit::Module> original;
   if (request.verify || !request.svg.empty()) original = load(file, request, request.place, progress);
 
+  const Report before = fused_before(module, file, request, progress);
   progress.show("fusing");
   std::vector<Specimen> specimens;
   const Report report = tailor::fuse(module, Options{request.rules}, specimens);
   progress.clear();
-  out << site_table(report, "fused");
+  out << site_table(report, "fused", before);
   flush(out);
   require_expected(report, request);
 
@@ -199,11 +208,7 @@ void inspect(const Request& request, std::ostream& out) {
   // Nothing is rewritten, so the CPU will do, on every machine.
   const torch::jit::Module module = load(file, request, Place::cpu, progress);
   const Report report = tailor::inspect(module, Options{request.rules});
-  Report before;  // what somebody has fused already; taking it out of a second copy is the way to know
-  if (needs_tailor(module)) {
-    auto copy = load(file, request, Place::cpu, progress);
-    before = tailor::unfuse(copy);
-  }
+  const Report before = fused_before(module, file, request, progress);
   progress.clear();
   out << site_table(report, "would fuse", before) << '\n' << tensor_table(module) << '\n';
   out << whole(request.input) << (needs_tailor(module) ? " needs Tailor to be loaded\n" : " loads without Tailor\n");

@@ -148,8 +148,8 @@ struct Topic {
 
 constexpr Topic topics[] = {
     {Command::fuse, "fuse", "tailor fuse IN -o OUT [options]", "rewrite a saved TorchScript module with Tailor's ops",
-     "Reads IN, fuses what can be proven safe, verifies every fused site (values and gradients, in training\n"
-     "and in eval, against float64), and writes OUT. Prints every linear with its rule, or why it was left.\n"
+     "Reads IN, fuses what can be proven safe, verifies every site that it fuses (values and gradients, in\n"
+     "training and in eval, against float64), and writes OUT. Prints every linear with its rule, or why it was left.\n"
      "Loading OUT needs the library; `tailor unfuse` gives a file that does not."},
     {Command::inspect, "inspect", "tailor inspect IN [options]", "say what fuse would do, and write nothing",
      "Prints every linear with its rule, or why it would be left, the parameters and buffers, and whether\n"
@@ -344,8 +344,11 @@ std::string help(Command topic, const std::vector<std::string>& rules) {
       begin = end + 1;
     }
   }
-  text += "\nRules:\n";
-  for (const std::string& rule : rules) text += "  " + rule + "\n";
+  const auto names_rules = [&](const Option& option) { return option.name == "rule" && takes(option, topic); };
+  if (std::any_of(options().begin(), options().end(), names_rules)) {
+    text += "\nRules:\n";
+    for (const std::string& rule : rules) text += "  " + rule + "\n";
+  }
   return text + "\n" + exit_statuses;
 }
 

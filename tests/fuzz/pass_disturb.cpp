@@ -61,6 +61,9 @@ void Disturber::run() {
     case 13:
       write_to_what_is_the_same();
       break;
+    case 14:
+      write_to_what_goes_round();
+      break;
     default:
       work();
   }

@@ -178,6 +178,30 @@ void Disturber::write_to_what_is_the_same() {
   note(std::max(noticed_, Fate::either), "an operand written to through an op that returned it");
 }
 
+// Through a loop: what it hands on where it takes no turn, or what goes from one of its values to the next.
+void Disturber::write_to_what_goes_round() {
+  const std::string path = any_operand().path;
+  const std::string name = s_.fresh("round");
+  const std::string zeros = " = torch.zeros_like(" + path + ")";
+  const auto put_loop = [&](const std::string& header, const std::vector<std::string>& body) {
+    put_before(header);
+    before_.back().flat = s_.number();
+    for (const std::string& text : body) before_.back().body.push_back(line(text, 0));
+  };
+  if (r_.chance(0.5)) {
+    put_before(name + " = " + path);
+    put_loop("for i in range(x.dim() - x.dim()):", {name + zeros});
+  } else {
+    const std::string next = s_.fresh("next");
+    put_before(name + zeros);
+    put_before(next + " = " + name);
+    put_loop("for i in range(3):", {name + " = " + next, next + " = " + path});
+  }
+  put(name + r_.text({".add_(0.5)", ".mul_(0.9)", "[0] = 0.5"}));
+  put_afterwards("t = t + " + name + ".sum()");
+  note(std::max(noticed_, Fate::either), "an operand written to through a loop");
+}
+
 // What a submodule holds, be it an operand of this chain, of another one or of none.
 void Disturber::write_to_submodule() {
   std::vector<std::string> paths;

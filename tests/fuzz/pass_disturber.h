@@ -44,6 +44,7 @@ class Disturber {
   void write_to_list();
   void write_under_another_name();
   void write_to_what_is_the_same();
+  void write_to_what_goes_round();
   void write_to_submodule();
   void assign();
   std::string other_buffer() { return "self." + s_.buffer("other", {s_.model.sizes.out}); }

@@ -136,6 +136,12 @@ class CommandTest(Command):
         self.assertRegex(text, rf"{BATCH_NORM}\s.*\sis fused\n")
         self.assertRegex(text, r"linear_sigmoid_mul_add\s.*\swould fuse\n")
         self.assertIn("would fuse 1 of 2 sites, 1 is fused already\n", text)
+        text = self.done("fuse", self.target, "-o", self.folder / "again.pt")
+        self.assertIn("fused 1 of 2 sites, 1 is fused already\n1 site checked by itself", text)
+
+    def test_help_names_rules_where_they_can_be_chosen(self):
+        for command, named in ("fuse", True), ("inspect", True), ("unfuse", False):
+            self.assertEqual("Rules:" in self.done("help", command), named, command)
 
     def test_unfuse_gives_a_file_that_plain_torch_runs(self):
         self.done("fuse", self.source, "-o", self.target)

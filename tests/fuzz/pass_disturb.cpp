@@ -173,7 +173,7 @@ void Disturber::view() {
     case 2:
       if (r_.chance(0.2)) {
         put("torch._foreach_add_([" + v + "], 0.5)");
-        s_.model.writes_lists = true;
+        s_.model.writes_unseen = true;
       } else {
         put(v + r_.text({".add_(0.5)", ".mul_(2.0)", ".zero_()", ".relu_()", ".sigmoid_()"}));
       }

@@ -107,7 +107,7 @@ void Disturber::write_to_list() {
   const Target target = any_operand();
   std::vector<std::string> all = {target.path};
   if (r_.chance(0.5)) all.insert(all.begin() + static_cast<std::ptrdiff_t>(r_.below(2)), other_buffer());
-  s_.model.writes_lists = true;
+  s_.model.writes_unseen = true;
   const std::string literal = "[" + all[0] + (all.size() > 1 ? ", " + all[1] : "") + "]";
   const bool is_read = r_.chance(0.9);
   std::string list = literal;
@@ -198,6 +198,7 @@ void Disturber::write_to_what_goes_round() {
     put_loop("for i in range(3):", {name + " = " + next, next + " = " + path});
   }
   put(name + r_.text({".add_(0.5)", ".mul_(0.9)", "[0] = 0.5"}));
+  s_.model.writes_unseen = true;
   put_afterwards("t = t + " + name + ".sum()");
   note(std::max(noticed_, Fate::either), "an operand written to through a loop");
 }

@@ -143,7 +143,7 @@ class Judge {
         Side side = without_forks();
         differs = differs_from_plain(side, terms, without_);
       }
-      differs = differs || (model_.writes_lists && agrees_without_forks(door, terms));
+      differs = differs || (model_.writes_unseen && agrees_without_forks(door, terms));
     }
     if (is_by_executor(door) && !differs) {
       const Compiled again(model_, without_);
@@ -157,12 +157,13 @@ class Judge {
     return differs;
   }
 
-  // The executor does not see that a write to a list's tensors writes to the tensors: what is forked is then right by luck,
-  // on either side. Called at once, by the interpreter, both must come to the same.
+  // The executor does not see that a write to a list's tensors writes to the tensors, nor what a loop hands on: what is forked is
+  // then right by luck, on either side. Called at once, and not optimised, both must come to the same.
   bool agrees_without_forks(Door door, const Terms& terms) {
     const Compiled fused(model_, without_, Compiled::As{.forks = false});
     Graphs graphs;
     Side side = through(door, fused, model_, graphs);
+    const torch::jit::GraphOptimizerEnabledGuard off(false);
     return agree(without_forks(), side, terms, without_);
   }
 
@@ -193,7 +194,7 @@ class Judge {
   // What torch's executor does of what it gathers to differentiate, and does no more once it gathers nothing. A result that
   // nobody has gone back through counts as one with a gradient of zeros, where eager has none; what is computed under no_grad
   // may say that it wants one; and of two linears that raise one is moved behind the other: all else must agree then. And
-  // torch does not see that what writes to a list's tensors writes to the tensors, and moves their readers past it: unfused
+  // torch does not see that what writes to a list's tensors, or to what a loop hands on, writes to the tensors, and moves their readers past it: unfused
   // as well, but not always the same readers.
   bool is_of_gathering(Door door, const Terms& terms) {
     if (door != Door::fuse) return false;  // the pass's door has agreed exactly
@@ -205,7 +206,7 @@ class Judge {
     };
     Terms all_else = terms;
     all_else.zeros_for_none = all_else.any_error = all_else.may_say_it_wants = true;
-    if ((!model_.writes_lists || compiled_.forks()) && differs(all_else)) return false;
+    if ((!model_.writes_unseen || compiled_.forks()) && differs(all_else)) return false;
     const torch::jit::GraphOptimizerEnabledGuard off(false);  // of this thread
     return !differs(terms);
   }

@@ -111,10 +111,10 @@ struct Model {
   std::vector<Call> calls;
   bool silent_writes = false;  // some are seen by no version counter, or not by that of all who share the memory
   bool assigns_operands = false;
-  bool writes_lists = false;  // to their tensors
-  int numbers = 0;            // the highest in use
-  std::vector<Door> doors;    // it goes through, after that of the pass itself
-  std::string plant;          // what is spoiled on the fused side of a door, see pass_plant.h; empty: nothing
+  bool writes_unseen = false;  // by torch: to a list's tensors, or through a loop
+  int numbers = 0;             // the highest in use
+  std::vector<Door> doors;     // it goes through, after that of the pass itself
+  std::string plant;           // what is spoiled on the fused side of a door, see pass_plant.h; empty: nothing
   Door plant_door = Door::pass;
 
   // What to spoil on the fused side of this door.

@@ -64,7 +64,8 @@ class Reader {
     for (const Door door : all_doors)
       if (door != Door::pass) model_.doors.push_back(door);
     model_.silent_writes = model_.silent_writes || text_.find(".data.") != std::string::npos;
-    model_.writes_lists = text_.find("torch._foreach_") != std::string::npos;
+    for (const char* unseen : {"torch._foreach_", " round"})
+      model_.writes_unseen = model_.writes_unseen || text_.find(unseen) != std::string::npos;
     return std::move(model_);
   }
 

@@ -23,7 +23,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t batch = 2000;    // models a process: what torch never frees goes with it
-constexpr double longest_model = 60.0;  // seconds until it hangs
+// Seconds until it hangs. torch takes 30 to optimise what the largest models fork, longer where cores are shared.
+constexpr double longest_model = 180.0;
 
 double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 

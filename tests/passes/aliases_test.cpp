@@ -77,7 +77,7 @@ TEST(Unwritten, WhatLoopsCarry) {
   const auto chain = [](const std::string& indent) {
     return indent + "y = self.linear(x) * s\n" + indent + "t.add_(1.5)\n" + indent + "r = self.batch_norm(y)\n";
   };
-  const std::string begin = "s = self.scale * 1.0\nt = torch.zeros_like(s)\nu = t\nr = x\n";
+  const std::string begin = "s = self.scale * 1.0\nt = torch.zeros_like(s)\nu = torch.ones_like(s)\nr = x\n";
   const std::string three = "for i in range(3):\n", none = "for i in range(x.dim() - x.dim()):\n", in = "    ";
   const std::string end = "return r + t.sum()";
   for (const std::string& body :

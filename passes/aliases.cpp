@@ -132,14 +132,13 @@ void Aliases::follow_outputs(const Node& node, Node& copy) {
   }
 }
 
+// For torch what a turn begins with is what the loop was given, and what the last one ends with is what the loop hands on: these
+// two need be tied only.
 void Aliases::tie_turns(Node& loop) {
-  constexpr std::size_t trips = 1, trips_and_go_on = 2;  // come before what is carried from turn to turn
-  Block& turn = *loop.blocks()[0];
-  for (std::size_t i = 0; i < loop.outputs().size(); ++i) {
-    if (!holds_tensors(loop.outputs()[i]->type())) continue;
-    ties_.push_back({turn.inputs()[trips + i], turn.outputs()[1 + i]});
-    ties_.push_back({loop.outputs()[i], loop.inputs()[trips_and_go_on + i]});
-  }
+  constexpr std::size_t trips_and_go_on = 2;  // come before what is carried from turn to turn
+  for (std::size_t i = 0; i < loop.outputs().size(); ++i)
+    if (holds_tensors(loop.outputs()[i]->type()))
+      ties_.push_back({loop.outputs()[i], loop.inputs()[trips_and_go_on + i]});
 }
 
 // Ties that touch become one; where it would take long to find out, all do.

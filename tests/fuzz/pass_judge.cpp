@@ -191,11 +191,11 @@ class Judge {
     return !differs(terms, without_);
   }
 
-  // What torch's executor does of what it gathers to differentiate, and does no more once it gathers nothing. A result that
-  // nobody has gone back through counts as one with a gradient of zeros, where eager has none; what is computed under no_grad
-  // may say that it wants one; and of two linears that raise one is moved behind the other: all else must agree then. And
-  // torch does not see that what writes to a list's tensors, or to what a loop hands on, writes to the tensors, and moves their readers past it: unfused
-  // as well, but not always the same readers.
+  // What torch's executor does of what it gathers to differentiate, and does no more once it gathers nothing. A result
+  // that nobody has gone back through counts as one with a gradient of zeros, where eager has none; what is computed
+  // under no_grad may say that it wants one; and of two linears that raise one is moved behind the other: all else
+  // must agree then. And torch does not see that what writes to a list's tensors, or to what a loop hands on, writes
+  // to the tensors, and moves their readers past it: unfused as well, but not always the same readers.
   bool is_of_gathering(Door door, const Terms& terms) {
     if (door != Door::fuse) return false;  // the pass's door has agreed exactly
     const auto differs = [&](const Terms& these) {

@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t batch = 2000;    // models a process: what torch never frees goes with it
+constexpr std::int64_t batch = 2000;  // models a process: what torch never frees goes with it
 // Seconds until it hangs. torch takes 30 to optimise what the largest models fork, longer where cores are shared.
 constexpr double longest_model = 180.0;
 

@@ -179,6 +179,16 @@ bool writes_what_the_linear_reads(const FastCall& call) {
   return call.tail.norm.batch_statistics && (shares(call.input) || shares(call.weight) || shares(call.bias));
 }
 
+// Eager raises at the operation that such a tensor comes to, which may be before or behind what writes statistics.
+bool is_any_refused_by_autograd(const FastCall& call) {
+  const auto is_refused = [](const at::Tensor& tensor) { return tensor.defined() && is_refused_by_autograd(tensor); };
+  const auto& [vectors, weight, bias, mean, var] = call.tensors;
+  return std::any_of(vectors.begin(), vectors.end(), is_refused) ||
+         std::any_of(call.numbers.begin(), call.numbers.end(), is_refused) || is_refused(call.input) ||
+         is_refused(call.weight) || is_refused(call.bias) || is_refused(weight) || is_refused(bias) ||
+         is_refused(mean) || is_refused(var);
+}
+
 // torch's own threads, through its C interface: at::parallel_for is a template that every user compiles with an OpenMP
 // of his own, which then has threads of its own.
 constexpr Parallel torch_threads{[](std::int64_t count, std::int64_t grain, Parallel::Body body, void* context) {
@@ -301,6 +311,7 @@ const char* FastPath::prepare(const StepArguments* arguments, FastCall& call) {
   if (tail.norm.batch_statistics && writes_what_it_reads(call)) return "running statistics are also an operand";
   call.wants_gradients = tensors.wants_gradients();
   if (call.wants_gradients) {
+    if (is_any_refused_by_autograd(call)) return "autograd refuses one of its tensors";
     if (kernels->backward == nullptr) return "gradients are wanted, and there is no backward kernel";
     // What eager keeps of the other operands depends on this; it is not worth telling the cases apart.
     if (!call.input.requires_grad() && !call.weight.requires_grad() &&

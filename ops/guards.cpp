@@ -20,6 +20,7 @@
 #include <tuple>
 #include <vector>
 
+#include "plain.h"
 #include "reference.h"
 #include "second_copy.h"
 #include "spelling.h"
@@ -33,7 +34,7 @@ using OperandList = c10::List<std::optional<at::Tensor>>;  // as files have them
 
 // For a backward, which raises if there is to be one: nested tensors have no sizes to save.
 bool may_not_be_saved(const at::Tensor& t) {
-  return (t.is_inference() || t.is_nested()) && c10::GradMode::is_enabled();
+  return c10::GradMode::is_enabled() && (t.is_nested() || is_refused_by_autograd(t));
 }
 
 bool is_special(const at::Tensor& t) {

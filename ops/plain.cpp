@@ -1,6 +1,7 @@
 #include "plain.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <cstdint>
 
@@ -30,6 +31,13 @@ const char* unusual_tensor(const at::Tensor& tensor) {
   if (!has_only(tensor.key_set(), plain_keys)) return "a tensor is no plain dense one";
   if (tensor.unsafeGetTensorImpl()->_fw_grad(0, tensor).defined()) return "a tensor carries a forward-mode gradient";
   return nullptr;
+}
+
+bool is_refused_by_autograd(const at::Tensor& tensor) {
+  if (tensor.is_inference()) return true;
+  const auto* view = torch::autograd::impl::get_view_autograd_meta(tensor);
+  return view && view->has_bw_view() && view->get_creation_meta() != torch::autograd::CreationMeta::DEFAULT &&
+         view->get_attr_version() != tensor._version();
 }
 
 bool is_aligned(const at::Tensor& tensor) {

@@ -41,7 +41,9 @@ const std::unordered_set<Symbol>& quiet_kinds() {
                                                    c10::aten::gt,
                                                    c10::aten::ge,
                                                    Symbol::aten("is_grad_enabled"),
-                                                   Symbol::aten("is_autocast_enabled")};
+                                                   Symbol::aten("is_autocast_enabled"),
+                                                   Symbol::aten("is_autocast_cpu_enabled"),
+                                                   Symbol::aten("get_autocast_dtype")};
   return kinds;
 }
 

@@ -11,6 +11,7 @@
 #include "effects.h"
 #include "file.h"
 #include "in_place.h"
+#include "kept.h"
 #include "lines.h"
 #include "match.h"
 #include "prove.h"
@@ -92,8 +93,10 @@ void normalise(std::shared_ptr<Graph> graph) {
   take_idle_casts_away(graph->block());
   take_idle_choices_away(graph->block());
   torch::jit::NormalizeOps(graph);
+  keep_unread_effects(graph->block());
   torch::jit::ConstantPropagationImmutableTypes(graph);  // torch.nn asks `if inplace` of constants
-  take_tuples_apart(graph->block());                     // after what drops what nobody reads
+  let_go_of_unread_effects(graph->block());
+  take_tuples_apart(graph->block());  // after what drops what nobody reads
   make_orders_constant(graph->block());
 }
 

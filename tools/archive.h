@@ -53,4 +53,10 @@ Archive check_module_archive(const Bytes& bytes, const std::string& path, const 
 // The same for a file that torch::jit::pickle_load is to read, such as torch.save writes of tensors.
 Archive check_tensor_archive(const Bytes& bytes, const std::string& path);
 
+// What such a file has to be.
+inline constexpr const char* what_to_save =
+    "save one tensor, or a tuple or list of them, with torch.save; plain dictionaries may be among them, no "
+    "OrderedDict or "
+    "other class";
+
 }  // namespace tailor::tool

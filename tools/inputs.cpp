@@ -173,10 +173,7 @@ std::vector<c10::IValue> read_inputs(const std::string& path) {
     // What it has asserted in vain says nothing to a user.
     std::string why = last_line(error.what());
     if (why.find("INTERNAL ASSERT FAILED") != std::string::npos) why = "there is something in it that is none";
-    throw std::invalid_argument(
-        path + ": is no file that torch.save wrote of tensors (" + why +
-        "); save one tensor, or a tuple or list of them, with torch.save; plain dictionaries may be "
-        "among them, no OrderedDict or other class");
+    throw std::invalid_argument(path + ": is no file that torch.save wrote of tensors (" + why + "); " + what_to_save);
   }
   if (value.isTuple()) return value.toTupleRef().elements().vec();
   if (value.isList()) return value.toListRef().vec();

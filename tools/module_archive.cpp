@@ -50,7 +50,13 @@ void check_one(const Bytes& bytes, const Archive& archive, const Record& record,
   }
 }
 
-void check_pickles(const Bytes& bytes, const Archive& archive, const std::string& path, const char* kind) {
+// What a file is said to be in which a pickle is wrong, and what to do then.
+struct Words {
+  const char* kind;
+  const char* advice;
+};
+
+void check_pickles(const Bytes& bytes, const Archive& archive, const std::string& path, const Words& words) {
   try {
     for (const Record& record : archive.records) {
       const bool tensors = record.name == "data.pkl" || record.name == "constants.pkl";
@@ -58,7 +64,7 @@ void check_pickles(const Bytes& bytes, const Archive& archive, const std::string
       if (tensors || debug) check_one(bytes, archive, record, tensors);
     }
   } catch (const Damage& damage) {
-    throw Failure(Exit::unreadable, path + ": " + kind + ": " + damage.what() + "; get or save the file again");
+    throw Failure(Exit::unreadable, path + ": " + words.kind + ": " + damage.what() + "; " + words.advice);
   }
 }
 
@@ -67,13 +73,13 @@ void check_pickles(const Bytes& bytes, const Archive& archive, const std::string
 Archive check_module_archive(const Bytes& bytes, const std::string& path, const Advance& advance) {
   Archive archive = check_archive(bytes, path, advance);
   check_kind(archive, path);
-  check_pickles(bytes, archive, path, "damaged module");
+  check_pickles(bytes, archive, path, {"damaged module", "get or save the file again"});
   return archive;
 }
 
 Archive check_tensor_archive(const Bytes& bytes, const std::string& path) {
   Archive archive = check_archive(bytes, path);
-  check_pickles(bytes, archive, path, "damaged, or not a file of tensors alone");
+  check_pickles(bytes, archive, path, {"damaged, or not a file of tensors alone", what_to_save});
   return archive;
 }
 

@@ -220,10 +220,11 @@ class Parser {
   }
 
   void option(const std::string& word) {
-    std::string name = word.substr(0, word.find('='));
-    if (name == "-o") name = "--output";
+    const std::string name = word.substr(0, word.find('='));
+    const std::string whole_name = name == "-o" ? "--output" : name;
     const auto& table = options();
-    const auto found = std::find_if(table.begin(), table.end(), [&](const Option& o) { return "--" + o.name == name; });
+    const auto found =
+        std::find_if(table.begin(), table.end(), [&](const Option& o) { return "--" + o.name == whole_name; });
     if (found == table.end() || !takes(*found, topic_.command)) fail("has no option '" + printable(name) + "'");
     if (!found->repeated && !given_.insert(found->name).second) fail("wants " + name + " once at most");
     const auto sign = word.find('=');
@@ -255,6 +256,10 @@ void check_files(const Request& request) {
   std::vector<std::string> written;
   for (const std::string& path : {request.output, request.report, request.svg}) {
     if (path.empty()) continue;
+    if (path == "-")
+      wrong_use(
+          "'-' is no file here, and standard output is for the table: give a name, or ./- for a file that is called "
+          "so");
     const auto keep = [&](const std::string& read, const char* what) {
       if (!read.empty() && is_same_file(path, read))
         wrong_use("'" + whole(path) + "' is " + what + ": give another name");

@@ -218,6 +218,7 @@ INSTANTIATE_TEST_SUITE_P(
         "y = self.linear(x); self.w = self.w2",   // the chain has read the old one
         "y = self.linear(x); self.other += 1.0",  // assigns what is there
         "t = torch.get_autocast_dtype('cpu'); y = self.linear(x)",
+        "y = self.linear(x); t = torch.get_autocast_dtype('cpu'); self.count = int(torch.is_autocast_cpu_enabled())",
         "y = self.linear(x); kept = self.w.sum(); self.other = self.other + kept",
         "y = self.linear(x); self.other.mul_(0.9).add_(0.1)",  // what is written to is a view of what was there
         "y = self.linear(x); self.other[0] = 2.0",

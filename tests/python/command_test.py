@@ -251,10 +251,11 @@ class CommandTest(Command):
         result = self.refused(3, "fuse", self.source, "-o", self.target, "--input-file", inputs, says="holds a GenericDict",
                               leaves=("model.pt", "x.pt"))
         self.assertEqual(result.stderr.count("x.pt"), 1)
-        torch.save(collections.OrderedDict(a=torch.ones(2)), inputs)
-        result = self.refused(3, "fuse", self.source, "-o", self.target, "--input-file", inputs, says="no OrderedDict or other class",
-                              leaves=("model.pt", "x.pt"))
-        self.assertNotIn("ASSERT", result.stderr)
+        for other in (collections.OrderedDict(a=torch.ones(2)), torch.nn.Linear(2, 2).state_dict(), torch.ones(2).numpy()):
+            torch.save(other, inputs)
+            result = self.refused(3, "fuse", self.source, "-o", self.target, "--input-file", inputs, says="no OrderedDict or other class",
+                                  leaves=("model.pt", "x.pt"))
+            self.assertNotIn("ASSERT", result.stderr)
 
     def test_a_norm_that_always_raises(self):
         """torch's batch norm raises where eps is 0, and torch leaves out what stands behind a raise as it compiles a file."""

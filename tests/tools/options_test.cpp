@@ -99,11 +99,11 @@ TEST(Options, WrongUse) {
   EXPECT_SAYS(refused({"unfuse", "in.pt"}), "-o OUT");
   EXPECT_SAYS(refused({"fuse", "a", "b", "-o", "c"}), "'b' besides IN");
   EXPECT_SAYS(refused({"fuse", "a", "", "-o", "c"}), "got ''");
-  EXPECT_SAYS(refused({"fuse", "a", "-o"}), "wants a value for --output");
-  EXPECT_SAYS(refused({"fuse", "a", "-o", ""}), "wants a value for --output");
-  EXPECT_SAYS(refused({"fuse", "a", "-o", "b", "-o", "c"}), "output once");
+  EXPECT_SAYS(refused({"fuse", "a", "-o"}), "wants a value for -o: OUT");
+  EXPECT_SAYS(refused({"fuse", "a", "--output", ""}), "wants a value for --output: OUT");
+  EXPECT_SAYS(refused({"fuse", "a", "--output", "b", "-o", "c"}), "wants -o once");
   EXPECT_SAYS(refused({"fuse", "a", "-o", "b", "--fast"}), "no option '--fast'");
-  EXPECT_SAYS(refused({"inspect", "a", "-o", "b"}), "no option '--output'");
+  EXPECT_SAYS(refused({"inspect", "a", "-o", "b"}), "no option '-o'");
   EXPECT_SAYS(refused({"fuse", "a", "-o", "b", "--settle=1"}), "no value for --settle");
   EXPECT_SAYS(refused({"fuse", "a", "-o", "b", "--rule", "linear"}),
               "there are linear_mul_batch_norm, linear_sigmoid_mul_add");
@@ -123,6 +123,8 @@ TEST(Options, WrongUse) {
   EXPECT_SAYS(refused({"fuse", "a", "-o", "b", "--report", "b"}), "written twice");
   EXPECT_SAYS(refused({"inspect", "a", "--svg", "a"}), "is the input");
   EXPECT_SAYS(refused({"fuse", "a", "-o", "b", "--device", "cuda"}), "knows only 'cpu'");
+  EXPECT_SAYS(refused({"inspect", "a", "--report", "-"}), "'-' is no file here");
+  EXPECT_EQ(parsed({"inspect", "a", "--report", "./-"}).report, "./-");
 }
 
 TEST(Options, NothingIsWrittenOverWhatIsUsed) {

@@ -1,0 +1,74 @@
+"""What is left behind: by a call in which autograd refuses a tensor, and by what nobody reads."""
+import torch
+
+from checks import Outcome, auto, main
+from models import build
+from scripted import Following, is_fused, random_inputs, scripted
+
+# A view that was made where gradients were off, and whose base was written to where they were on.
+STALE = "t = self.scale * 1.0\nwith torch.no_grad():\n    v = t.view(-1)\nt.mul_(self.one)\n"
+# What inference mode has made.
+STORED = "v = self.buf\n"
+
+REFUSED = {
+    "before the norm": "return self.bn(self.gemm(x) * v)",
+    "behind the norm": "y = (self.bn(self.gemm(x)) + v) / self.divisor; return y * torch.sigmoid(y)",
+    "in the linear": "return self.bn(F.linear(x, self.w, v) * self.scale)",
+    "the norm's weight": "return F.batch_norm(self.gemm(x) * self.scale, self.bn.running_mean, self.bn.running_var, v, self.b, "
+                         "self.training, 0.1, 1e-5)",
+    "a group norm's bias": "y = self.gemm(x); return F.group_norm(y * torch.sigmoid(y) + self.scale, 3, self.b, v)",
+}
+
+DRAWS = "t = F.dropout(x, 0.5, True); return self.bn(self.gemm(x) * self.scale)"
+NORMS = "h = self.bn(self.gemm(x) * self.scale); z = self.bn_cumulative(h); return h * 2.0"
+WRITES = "v = self.buf * 1.3; t = F.dropout(v, 0.5, False); t.add_(0.3); y = self.gemm(x); return torch.sigmoid(y) * self.factor + y + v"
+
+
+class LeftBehindTest(Following):
+    def test_by_a_call_in_which_autograd_refuses_a_tensor(self):
+        """The statistics, and the count of batches, are written up to where eager raises."""
+        for begin in (STALE, STORED):
+            for where, end in REFUSED.items():
+                fused, eager = scripted(begin + end), build(begin + end)
+                self.assertTrue(is_fused(fused), end)
+                for training in (True, False):
+                    for model in (fused, eager):
+                        model.train(training)
+                        with torch.inference_mode():
+                            model.buf = torch.linspace(0.5, 1.5, 12)
+                    with self.subTest(begin=begin, where=where, training=training):
+                        mine, theirs = (Outcome(lambda model=model: model(random_inputs(1))) for model in (fused, eager))
+                        self.assertEqual(mine.error, theirs.error, f"{mine}, eager {theirs}")
+                        self.assert_state(fused, eager, where)
+
+    def test_autograd_refuses_nothing_where_gradients_are_off(self):
+        for begin in (STALE, STORED):
+            for where, end in REFUSED.items():
+                fused, eager = scripted(begin + end), build(begin + end)
+                for model in (fused, eager):
+                    with torch.inference_mode():
+                        model.buf = torch.linspace(0.5, 1.5, 12)
+                with self.subTest(begin=begin, where=where), torch.no_grad():
+                    self.assert_near([fused(random_inputs(1))], [eager(random_inputs(1))], where)
+                    self.assert_state(fused, eager, where)
+
+    def test_by_what_nobody_reads(self):
+        """torch's executor drops it where it optimises; the graph keeps it, and so does that which unfuse gives back."""
+        for body in (DRAWS, NORMS, WRITES):
+            fused, eager = scripted(body), build(body)
+            self.assertTrue(is_fused(fused), body)
+            unfused = scripted(body)
+            self.tailor.unfuse_(unfused)
+            for model, what in ((fused, "fused"), (unfused, "unfused")):
+                states = []
+                with self.subTest(body=body, what=what), auto(False), torch.jit.optimized_execution(False), torch.no_grad():
+                    for each in (model, build(body)):
+                        torch.manual_seed(3)
+                        out = each(random_inputs(1))
+                        states.append((out, torch.rand(3)))
+                    self.assert_near(states[0], states[1], f"{body}, {what}")
+                    self.assert_state(model, each, body)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 """What is left behind: by a call in which autograd refuses a tensor, and by what nobody reads."""
 import torch
 
-from checks import Outcome, auto, main
+from checks import Outcome, all_calls, auto, main
 from models import build
 from scripted import Following, is_fused, random_inputs, scripted
 
@@ -42,6 +42,7 @@ class LeftBehindTest(Following):
                         self.assert_state(fused, eager, where)
 
     def test_autograd_refuses_nothing_where_gradients_are_off(self):
+        """There kernels run."""
         for begin in (STALE, STORED):
             for where, end in REFUSED.items():
                 fused, eager = scripted(begin + end), build(begin + end)
@@ -49,7 +50,10 @@ class LeftBehindTest(Following):
                     with torch.inference_mode():
                         model.buf = torch.linspace(0.5, 1.5, 12)
                 with self.subTest(begin=begin, where=where), torch.no_grad():
-                    self.assert_near([fused(random_inputs(1))], [eager(random_inputs(1))], where)
+                    self.tailor.reset_calls()
+                    out = fused(random_inputs(1))
+                    self.assertEqual([path.split("/")[1] for path, count in all_calls().items() if count], ["cpu"])
+                    self.assert_near([out], [eager(random_inputs(1))], where)
                     self.assert_state(fused, eager, where)
 
     def test_by_what_nobody_reads(self):

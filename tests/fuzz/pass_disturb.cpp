@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "pass_disturber.h"
+#include "pass_parts.h"
 
 namespace tailor::fuzz {
 namespace {
@@ -204,7 +205,7 @@ void Disturber::mode() {
 void Disturber::work() {
   const std::string name = s_.fresh("u");
   Fate fate = noticed_;
-  switch (r_.below(14)) {
+  switch (r_.below(16)) {
     case 0:
       put(name + " = torch.relu(x)");
       put_afterwards("t = t + " + name + ".sum()");
@@ -254,9 +255,18 @@ void Disturber::work() {
       put_afterwards("t = t + " + name + "[0].sum()");
       break;
     }
-    default:
+    case 13:
       put(name + " = torch.rand(2)");
       put_afterwards("t = t + " + name + ".sum()");
+      break;
+    case 14:
+      put(name + " = self." + s_.child("drop", dropout_part()) + ".forward(x)");
+      put_afterwards("t = t + torch.rand(2).sum()");
+      return note(fate, "a draw that nobody reads");
+    default:
+      put(name + " = self." + s_.child("drop", dropout_part()) + ".forward(" + other_buffer() + ")");
+      put(name + ".add_(0.1)");
+      return note(std::max(fate, Fate::either), "a write whose result nobody reads");
   }
   note(fate, "work on other values");
 }

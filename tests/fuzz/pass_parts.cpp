@@ -126,6 +126,18 @@ ClassPtr group_norm_part(std::int64_t channels, std::int64_t groups, bool affine
   return type;
 }
 
+// The question is asked of a constant once calls are inlined, not before.
+ClassPtr dropout_part() {
+  return part("Dropout", "dropout.py", R"py(
+def dropout(self, input, p: float):
+    if p < 0.0 or p > 1.0:
+        raise Exception("dropout probability has to be between 0 and 1, but got {}".format(p))
+    return torch.dropout(input, p, self.training)
+def forward(self, input):
+    return self.dropout(input, 0.5)
+)py");
+}
+
 ClassPtr silu_part() {
   return part("SiLU", "activation.py", "def forward(self, input):\n    return torch.silu(input)\n");
 }

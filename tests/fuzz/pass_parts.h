@@ -16,6 +16,7 @@ struct BatchNormForm {
 ClassPtr batch_norm_part(std::int64_t channels, const BatchNormForm& form);
 
 ClassPtr group_norm_part(std::int64_t channels, std::int64_t groups, bool affine, bool gradient);
+ClassPtr dropout_part();
 ClassPtr silu_part();
 ClassPtr sigmoid_part();
 

@@ -5,12 +5,13 @@
 //   matmul_:mT          (x @ w.mT).add_(b)
 //   linear silu:3       step 3, a swish, is silu(v), where the formula's own is v * sigmoid(v)
 //   linear reversed:2   the operands of step 2 in the other order
+//   sum                 linear(x, w) + b
 //   mm:t reversed:0     torch.add(b, torch.mm(x, w.t()))
 //   mm:transpose,0,-1   torch.mm(x, w.transpose(0, -1))
 //   linear apart:1      says nothing of how it was written: other words than another chain's check has (passes/twins.h)
 //
-// The linear is "linear", "addmm", "matmul" or "mm", the last two with "_" where the bias is added in place. Empty means
-// the formula's own. A library that does not know a word takes it for the formula's own, too.
+// The linear is "linear", "sum", "addmm", "matmul" or "mm"; "sum" and the last two with "_" where the bias is added in place. Empty
+// means the formula's own. A library that does not know a word takes it for the formula's own, too.
 #pragma once
 #include <array>
 #include <charconv>

@@ -87,14 +87,20 @@ class Author {
     Value* bias = inputs[2]->type()->isSubtypeOf(*c10::NoneType::get()) ? nullptr : inputs[2];
     if (how == "addmm" && bias)  // a file may say it without
       return put(c10::aten::addmm, {bias, inputs[0], transposed(inputs[1]), constant(1), constant(1)}, 0);
-    const bool is_mm = how == "mm" || how == "mm_";
-    if (!is_mm && how != "matmul" && how != "matmul_") return put(c10::aten::linear, inputs, 0);
-    const std::vector<Value*> factors{inputs[0], transposed(inputs[1])};
-    Value* product = put(is_mm ? c10::aten::mm : c10::aten::matmul, factors, bias ? -1 : 0);
+    Value* product = product_of(how, inputs, bias ? -1 : 0);
+    if (!product) return put(c10::aten::linear, inputs, 0);
     if (!bias) return product;
     auto addends = in_order(0, product, bias);
     addends.push_back(constant(1));
     return put(how.ends_with('_') ? written(c10::aten::add) : c10::aten::add, addends, 0);
+  }
+
+  // Where the bias is not part of it, else null.
+  Value* product_of(std::string_view how, const std::vector<Value*>& inputs, int done) {
+    if (how.ends_with('_')) how.remove_suffix(1);
+    if (how == "sum") return put(c10::aten::linear, {inputs[0], inputs[1], constant(c10::IValue())}, done);
+    if (how != "mm" && how != "matmul") return nullptr;
+    return put(how == "mm" ? c10::aten::mm : c10::aten::matmul, {inputs[0], transposed(inputs[1])}, done);
   }
 
   Value* transposed(Value* weight) {

@@ -58,6 +58,25 @@ bool take_right(Value* right, Linear& linear, Right allowed = Right::transpose_o
   return linear.weight != nullptr;
 }
 
+// The linear with what is added to it for a bias, in each way in which it may be read so.
+std::vector<Linear> with_a_bias(const Linear& linear) {
+  std::vector<Linear> found;
+  Node* const node = linear.nodes.front();
+  for (Node* sum : readers(node->output())) {
+    if (sum->owningBlock() != node->owningBlock() || !is_plain_arithmetic(sum, Kind::add)) continue;
+    const bool left = seen(sum->input(0)) == node->output();
+    Value* bias = sum->input(left ? 1 : 0);
+    if (!bias->type()->isSubtypeOf(*c10::TensorType::get()) || seen(bias) == node->output() ||
+        (is_in_place(sum) && !left))
+      continue;
+    Linear with_bias = linear;
+    with_bias.nodes.push_back(sum);
+    with_bias.bias = bias;
+    found.push_back(with_bias);
+  }
+  return found;
+}
+
 }  // namespace
 
 std::string transpose_of(const Node* node) {
@@ -85,7 +104,9 @@ std::vector<Linear> linears_at(Node* node, Right allowed) {
   std::vector<Linear> found;
   if (is_aten(node, "linear") && inputs.size() == 3) {
     const bool has_bias = !inputs[2]->type()->isSubtypeOf(*c10::NoneType::get());
-    found.push_back({{node}, inputs[0], inputs[1], has_bias ? inputs[2] : nullptr});
+    const Linear linear{{node}, inputs[0], inputs[1], has_bias ? inputs[2] : nullptr};
+    if (!has_bias) found = with_a_bias(linear);
+    found.push_back(linear);
   } else if (is_aten(node, "addmm") && !is_in_place(node) && inputs.size() == 5 && is_constant_one(inputs[3]) &&
              is_constant_one(inputs[4])) {
     Linear linear{{node}, inputs[1], nullptr, inputs[0]};
@@ -93,18 +114,7 @@ std::vector<Linear> linears_at(Node* node, Right allowed) {
   } else if ((is_aten(node, "matmul") || is_aten(node, "mm")) && inputs.size() == 2) {
     Linear linear{{node}, inputs[0], nullptr, nullptr};
     if (!take_right(inputs[1], linear, allowed)) return found;
-    for (Node* sum : readers(node->output())) {
-      if (sum->owningBlock() != node->owningBlock() || !is_plain_arithmetic(sum, Kind::add)) continue;
-      const bool left = seen(sum->input(0)) == node->output();
-      Value* bias = sum->input(left ? 1 : 0);
-      if (!bias->type()->isSubtypeOf(*c10::TensorType::get()) || seen(bias) == node->output() ||
-          (is_in_place(sum) && !left))
-        continue;
-      Linear with_bias = linear;
-      with_bias.nodes.push_back(sum);
-      with_bias.bias = bias;
-      found.push_back(with_bias);
-    }
+    found = with_a_bias(linear);
     found.push_back(linear);
   }
   return found;

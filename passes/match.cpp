@@ -219,12 +219,13 @@ class Matcher {
 
   // How the linear is written, which steps are written in place, and what else was noticed of steps.
   void spell() {
-    const std::string linear = match_.linear.nodes.front()->kind().toUnqualString();
+    std::string linear = match_.linear.nodes.front()->kind().toUnqualString();
     for (const Part& part : match_.parts)
       if (is_in_place(part.node) && part.done > 0) say("", part.done);
     Node* sum = match_.linear.nodes.size() > 1 ? match_.linear.nodes.back() : nullptr;  // of a product and its bias
     const bool bias_in_place = sum && is_in_place(sum);
     if (sum && seen(sum->input(0)) != match_.linear.nodes.front()->output()) say("reversed:", 0);
+    if (linear == "linear" && sum) linear = "sum";
     if (linear == "linear" && words_.empty()) return;
     match_.spelling = linear + (bias_in_place ? "_" : "");
     if (match_.linear.transpose) match_.spelling += ":" + transpose_of(match_.linear.transpose);

@@ -129,6 +129,7 @@ void Speller::linear() {
     read("self." + child + ".weight");
     if (bias) read("self." + child + ".bias");
     set("self." + child + ".forward(" + x + ")");
+    if (!bias && r_.chance(0.2)) add_bias(attribute("b", {out}));
   } else {
     const bool alone = r_.chance(0.05);
     const std::string w = alone ? "self." + s_.tensor("w", {out, in_}) : attribute("w", {out, in_});
@@ -136,8 +137,10 @@ void Speller::linear() {
     if (!alone && r_.chance(0.4)) {
       read(x);
       read(w);
-      if (bias) read(b);
-      set("torch.linear(" + x + ", " + w + (bias ? ", " + b : r_.text({"", ", None"})) + ")");
+      const bool in_one = bias && r_.chance(0.7);
+      if (in_one) read(b);
+      set("torch.linear(" + x + ", " + w + (in_one ? ", " + b : r_.text({"", ", None"})) + ")");
+      if (bias && !in_one) add_bias(b);
     } else {
       product(x, w, b, alone);
     }
@@ -178,7 +181,10 @@ void Speller::product(const std::string& x, const std::string& w, const std::str
   }
   set(r_.of<std::string>({"torch.mm(" + x + ", " + turned + ")", "torch.matmul(" + x + ", " + turned + ")",
                           x + ".matmul(" + turned + ")", "(" + x + " @ " + turned + ")"}));
-  if (b.empty()) return;
+  if (!b.empty()) add_bias(b);
+}
+
+void Speller::add_bias(const std::string& b) {
   before_bias_ = true;
   if (r_.chance(0.3)) bind();
   bias_apart_ = bound_;

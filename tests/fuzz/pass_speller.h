@@ -33,6 +33,7 @@ class Speller {
   void linear();
   std::string transposed(const std::string& w, bool alone);
   void product(const std::string& x, const std::string& w, const std::string& b, bool alone);
+  void add_bias(const std::string& b);
   void keep_residual();
 
   // A step; `twisted`: something like it, that is another formula.

@@ -105,6 +105,9 @@ TEST(Check, RaisesAsSpelled) {
               at::matmul(x, random({3, 12, 5}).permute({1, 0}));
             }));
   const auto many = random({13});
+  EXPECT_EQ(message_of([&] { check(x, w, many, {}, mul_bn, 0, "sum"); }),
+            message_of([&] { at::add(at::linear(x, w), many); }));
+  EXPECT_EQ(check(x, w, wide, {}, mul_bn, 0, "sum").sizes(), (at::IntArrayRef{2, 7, 12}));
   EXPECT_EQ(message_of([&] { check(x, w, b, {many}, mul_bn, 2, "linear reversed:2"); }),
             message_of([&] { at::mul(many, at::linear(x, w, b)); }));
 }

@@ -75,6 +75,8 @@ TEST(Unfuse, RoundTrips) {
         "return self.swish((self.bn(self.linear(x)) + self.one) / self.factor)",
         "return self.batch_norm(torch.addmm(self.b, x, self.w.t()) * self.scale)",
         "return self.batch_norm((x @ self.w.t() + self.b).mul_(self.scale))",
+        "return self.batch_norm((self.b + torch.linear(x, self.w)) * self.scale)",
+        "return self.batch_norm(torch.linear(x, self.w).add_(self.b) * self.scale)",
         "y = x @ self.w.t() + self.b; z = y.size(0) + 1; return self.batch_norm(self.scale * y), z",
         "y = self.linear(x); self.other.add_(1.0); return self.batch_norm(y * self.scale)",
         "y = self.linear(x); n = y.size(0); z = y * self.scale; return self.batch_norm(z), z.dim() + n"})

@@ -106,6 +106,9 @@ SPELLINGS = [
     Row("y = F.linear(x, self.w); return self.bn(y * self.scale)", BN),
     Row("y = self.bare(x); return self.bn(y * self.scale)", BN),
     Row("y = x @ self.w.t() + self.b; return self.bn(y * self.scale)", BN),
+    Row("y = self.bare(x) + self.b; return self.bn(y * self.scale)", BN),
+    Row("y = self.b + F.linear(x, self.w); return self.bn(y * self.scale)", BN),
+    Row("y = F.linear(x, self.w); y += self.b; return self.bn(y * self.scale)", BN),
     Row("y = self.b + x @ self.w.t(); return self.bn(y * self.scale)", BN),
     Row("y = torch.matmul(x, self.w.t()) + self.b; return self.bn(y * self.scale)", BN),
     Row("y = torch.addmm(self.b, x, self.w.t()); return self.bn(y * self.scale)", BN),
@@ -144,6 +147,7 @@ SPELLINGS = [
     Row("y = self.gemm(x); return torch.sigmoid(y).mul_(self.factor).add_(y)", SIG, no_gradient=True),
     Row("y = self.gemm(x); s = torch.sigmoid(y); s *= self.factor; s += y; return s", SIG, no_gradient=True),
     Row("y = x @ self.w.t() + self.b; return torch.sigmoid(y) * self.factor + y", SIG),
+    Row("y = self.bare(x) + self.b; return torch.sigmoid(y) * self.factor + y", SIG),
     Row("y = x @ self.w.t(); return torch.sigmoid(y) * self.factor + y", SIG),
     # group_norm(swish(y + addend))
     Row("x = self.gemm(x) + self.scale; x = torch.sigmoid(x) * x; return self.gn(x)", ADD),

@@ -110,16 +110,18 @@ TEST(Unfuse, InBranchesLoopsAndForks) {
 
 // As torch leaves it in a file that it has compiled: without the result, and without the author's spelling beside the op.
 TEST(Unfuse, WhereNobodyReadsTheResult) {
-  const char* body = "y = self.batch_norm((x @ self.w.t() + self.b) * self.scale); return x";
-  const auto graph = graph_of(net(body));
-  fuse_graph(graph);
-  torch::jit::EliminateDeadCode(graph);
-  ASSERT_NE(text(graph).find(" = prim::If("), std::string::npos);
-  std::vector<Site> sites;
-  ASSERT_TRUE(unfuse_graph(graph, sites, "forward"));
-  graph->lint();
-  EXPECT_EQ(sites.size(), 1u);
-  EXPECT_EQ(text(graph), text(graph_of(net(body))));
+  for (const std::string linear : {"(x @ self.w.t() + self.b)", "(self.b + torch.linear(x, self.w))"}) {
+    const std::string body = "y = self.batch_norm(" + linear + " * self.scale); return x";
+    const auto graph = graph_of(net(body));
+    fuse_graph(graph);
+    torch::jit::EliminateDeadCode(graph);
+    ASSERT_NE(text(graph).find(" = prim::If("), std::string::npos);
+    std::vector<Site> sites;
+    ASSERT_TRUE(unfuse_graph(graph, sites, "forward"));
+    graph->lint();
+    EXPECT_EQ(sites.size(), 1u);
+    EXPECT_EQ(text(graph), text(graph_of(net(body))));
+  }
 }
 
 // What a file may say in a check, and no rewriting ever did: the graph is sound afterwards, and the op undone.

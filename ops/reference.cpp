@@ -30,10 +30,11 @@ at::Tensor linear(const IValue* argument, const Spelling& spelling) {
   const auto bias = optional_tensor(argument[2]);
   const std::string_view how = spelling.linear();
   if (how == "linear") return at::linear(input, weight, bias);
-  const at::Tensor matrix = transposed(weight, spelling.transpose());
-  if (how == "addmm" && bias) return at::addmm(*bias, input, matrix);  // a file may say it without
-  // Of a linear without a bias torch makes matmul.
-  const at::Tensor product = how.starts_with("mm") ? at::mm(input, matrix) : at::matmul(input, matrix);
+  const auto matrix = [&] { return transposed(weight, spelling.transpose()); };
+  if (how == "addmm" && bias) return at::addmm(*bias, input, matrix());  // a file may say it without
+  const at::Tensor product = how.starts_with("sum")  ? at::linear(input, weight)
+                             : how.starts_with("mm") ? at::mm(input, matrix())
+                                                     : at::matmul(input, matrix());
   if (!bias) return product;
   if (how.ends_with('_')) return product.add_(*bias);
   return spelling.is_reversed(0) ? at::add(*bias, product) : at::add(product, *bias);

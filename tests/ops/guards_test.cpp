@@ -110,6 +110,8 @@ TEST(Check, RaisesAsSpelled) {
   EXPECT_EQ(check(x, w, wide, {}, mul_bn, 0, "sum").sizes(), (at::IntArrayRef{2, 7, 12}));
   for (const auto& wrong : {random({12, 6}), random({3, 12, 5}), random({4}), w.to(at::kDouble)})
     EXPECT_EQ(message_of([&] { check(x, wrong, b, {}, mul_bn, 0, "sum"); }), message_of([&] { at::linear(x, wrong); }));
+  EXPECT_EQ(message_of([&] { check(random({}), w, b, {}, mul_bn, 0, "sum"); }),
+            message_of([&] { at::linear(random({}), w); }));
   EXPECT_EQ(message_of([&] { check(x, w, b, {many}, mul_bn, 2, "linear reversed:2"); }),
             message_of([&] { at::mul(many, at::linear(x, w, b)); }));
 }

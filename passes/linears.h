@@ -8,8 +8,8 @@
 
 namespace tailor {
 
-// A linear in one of its spellings: aten::linear, linear(x, w) + b, addmm(b, x, w.t()), x @ w.t() and x @ w.t() + b. Where freezing has made a
-// constant of w.t(), that is the matrix there is, and the weight is its transpose.
+// A linear in one of its spellings: aten::linear, linear(x, w) + b, addmm(b, x, w.t()), x @ w.t() and x @ w.t() + b. Where
+// freezing has made a constant of w.t(), that is the matrix there is, and the weight is its transpose.
 struct Linear {
   std::vector<Node*> nodes;  // the last one gives y
   Value* input = nullptr;

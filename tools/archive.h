@@ -55,8 +55,7 @@ Archive check_tensor_archive(const Bytes& bytes, const std::string& path);
 
 // What such a file has to be.
 inline constexpr const char* what_to_save =
-    "save one tensor, or a tuple or list of them, with torch.save; plain dictionaries may be among them, no "
-    "OrderedDict or "
-    "other class";
+    "save one tensor, or a tuple or list of them, with torch.save; plain dictionaries may be "
+    "among them, no OrderedDict or other class";
 
 }  // namespace tailor::tool

@@ -43,6 +43,9 @@ struct FastCall {
   Tail tail;                                     // without pointers
 };
 
+// Running statistics are written while the linear reads its own, where one kernel does both: not what is the same memory.
+bool writes_what_the_linear_reads(const FastCall& call);
+
 // Sets the pointers of a tail.
 void point_at(Tail& tail, const TailTensors& tensors);
 

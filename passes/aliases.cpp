@@ -12,7 +12,7 @@
 namespace tailor {
 namespace {
 
-bool is_tensor(const Value* value) { return value->type()->isSubtypeOf(*c10::OptionalType::ofTensor()); }
+bool is_tensor_or_none(const Value* value) { return value->type()->isSubtypeOf(*c10::OptionalType::ofTensor()); }
 bool holds_tensors(const c10::TypePtr& type) {
   const auto inner = type->containedTypes();
   return type->kind() == c10::TypeKind::TensorType || type->kind() == c10::TypeKind::AnyType ||
@@ -55,7 +55,7 @@ bool may_return_what_it_was_given(const Node* node) {
 void tensors_in(Value* value, std::vector<Value*>& found) {
   Graph& graph = *value->owningGraph();
   const c10::TypeKind kind = value->type()->kind();
-  if (is_tensor(value))
+  if (is_tensor_or_none(value))
     found.push_back(value);
   else if (kind == c10::TypeKind::ListType)
     tensors_in(graph.insert(c10::aten::__getitem__, {value, graph.insertConstant(0)}), found);
@@ -124,7 +124,7 @@ void Aliases::follow_outputs(const Node& node, Node& copy) {
     if (is_list_of_tensors(result))
       stands_for =
           copy.owningGraph()->insertNode(copy.owningGraph()->createList(c10::TensorType::get(), given))->output();
-    else if (is_tensor(result))
+    else if (is_tensor_or_none(result))
       stands_for = any_of(*copy.owningGraph(), given, result->type());
     if (!stands_for) continue;
     result->replaceAllUsesWith(stands_for);

@@ -57,10 +57,7 @@ const std::unordered_set<Symbol>& harmless_kinds() {
   return kinds;
 }
 
-bool works_on_tensors(const Node* node) {
-  const auto holds_tensor = [](const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); };
-  return std::any_of(node->inputs().begin(), node->inputs().end(), holds_tensor);
-}
+bool works_on_tensors(const Node* node) { return std::any_of(node->inputs().begin(), node->inputs().end(), is_tensor); }
 
 bool is_autocast(const Node* node) {
   const auto type = node->input(0)->type()->cast<c10::ClassType>();

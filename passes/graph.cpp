@@ -149,6 +149,8 @@ const Chain* fused_chain(const Node* node) {
   return chain && is_tailor(node, chain->name) ? chain : nullptr;
 }
 
+bool is_tensor(const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); }
+
 bool is_constant_false(const Value* value) {
   const auto ivalue = constant(value);
   return ivalue && ivalue->isBool() && !ivalue->toBool();

@@ -37,6 +37,7 @@ std::string overload(const Node* node);
 // Whether the node asks a tensor for no more than its shape.
 bool is_shape_reader(const Node* node);
 
+bool is_tensor(const Value* value);  // and never None
 bool is_constant_false(const Value* value);
 bool is_constant_one(const Value* value);
 

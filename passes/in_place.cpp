@@ -13,8 +13,7 @@ Value* written(const Node* node) { return seen(const_cast<Value*>(node->input(0)
 bool returns_what_it_writes(const Node* node) {
   if (!is_in_place(node) || node->outputs().size() != 1 || node->inputs().empty()) return false;
   const Value* self = written(node);
-  return self->type()->isSubtypeOf(*c10::TensorType::get()) && self->node()->kind() != c10::prim::GetAttr &&
-         self->node()->kind() != c10::prim::Param;
+  return is_tensor(self) && self->node()->kind() != c10::prim::GetAttr && self->node()->kind() != c10::prim::Param;
 }
 
 // The writers, in the order of their block, write to `value`: each reader of it is given the result of the last writer

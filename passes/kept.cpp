@@ -7,8 +7,6 @@ namespace {
 
 const c10::Symbol mark = c10::Symbol::attr("keeps");
 
-bool is_tensor(const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); }
-
 bool does_something(Node* node) {
   if (!node->kind().is_aten() || node->outputs().size() != 1 || !is_tensor(node->output())) return false;
   return writes(node) || node->isNondeterministic();

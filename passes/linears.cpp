@@ -66,9 +66,7 @@ std::vector<Linear> with_a_bias(const Linear& linear) {
     if (sum->owningBlock() != node->owningBlock() || !is_plain_arithmetic(sum, Kind::add)) continue;
     const bool left = seen(sum->input(0)) == node->output();
     Value* bias = sum->input(left ? 1 : 0);
-    if (!bias->type()->isSubtypeOf(*c10::TensorType::get()) || seen(bias) == node->output() ||
-        (is_in_place(sum) && !left))
-      continue;
+    if (!is_tensor(bias) || seen(bias) == node->output() || (is_in_place(sum) && !left)) continue;
     Linear with_bias = linear;
     with_bias.nodes.push_back(sum);
     with_bias.bias = bias;

@@ -7,7 +7,6 @@ namespace {
 
 using Kind = Step::Kind;
 
-bool is_tensor(const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); }
 bool is_number(const Value* value) { return value->type()->isSubtypeOf(*c10::NumberType::get()); }
 
 class Matcher {
@@ -295,15 +294,15 @@ class Matcher {
 bool needs_its_result(const Node* node) { return is_aten(node, "sigmoid"); }
 
 bool Match::order_shows() const {
-  const auto is_tensor = [&](int step) {
+  const auto takes_tensor = [&](int step) {
     if (step < 0) return false;
     const auto i = static_cast<std::size_t>(step);
-    return chain->steps[i].is_operand() && arguments[i][0]->type()->isSubtypeOf(*c10::TensorType::get());
+    return chain->steps[i].is_operand() && is_tensor(arguments[i][0]);
   };
   bool has_operand = false;  // the value so far may then lie across, too
   for (std::size_t i = 1; i < chain->steps.size(); ++i) {
     const Step& step = chain->steps[i];
-    has_operand = has_operand || is_tensor(step.left) || is_tensor(step.right);
+    has_operand = has_operand || takes_tensor(step.left) || takes_tensor(step.right);
     if (has_operand && step.right >= 0 && Spelling(spelling).is_reversed(i)) return true;
   }
   return false;

@@ -30,7 +30,7 @@ Value* with_same_memory(Value* value, const Node* node, const std::unordered_set
     value = handed_on(value);
     if (value) value = views.whole_of(value);
   }
-  return value && value->type()->isSubtypeOf(*c10::TensorType::get()) ? value : nullptr;
+  return value && is_tensor(value) ? value : nullptr;
 }
 
 // Whether what is assigned is the attribute itself: `self.count += 1` writes in place, and assigns what is there.

@@ -85,7 +85,7 @@ std::vector<Value*> operands(Graph& graph, const Match& match, const Arguments& 
     }
     if (!kind.is_operand()) continue;
     Value* operand = arguments[0];
-    operands.push_back(operand->type()->isSubtypeOf(*c10::TensorType::get()) ? operand : insert_none(graph));
+    operands.push_back(is_tensor(operand) ? operand : insert_none(graph));
   }
   if (operands.size() < Chain::max_operands) operands.resize(Chain::max_operands, insert_none(graph));
   return operands;
@@ -175,8 +175,7 @@ class Rewriter {
   Value* unwritten(Value* value, Value* target, Node* place) {
     static const Symbol kind = Symbol::fromQualString("tailor::unwritten");
     Value* held = insert(graph_, kind, {value, target}, 1, place)->output();
-    const bool is_tensor = value->type()->isSubtypeOf(*c10::TensorType::get());
-    held->setType(is_tensor ? c10::TypePtr(c10::TensorType::get()) : c10::OptionalType::ofTensor());
+    held->setType(is_tensor(value) ? c10::TypePtr(c10::TensorType::get()) : c10::OptionalType::ofTensor());
     return held;
   }
 

@@ -286,9 +286,8 @@ void define_guard(torch::Library& library, const char* schema, const char* name,
   library.def(schema);
   library.impl(name, function);
   library.impl(name, torch::dispatch(c10::DispatchKey::Python, function));
-  // vmap decomposes torch's own only, functionalize refuses what may return its argument.
-  library.impl(name, torch::dispatch(c10::DispatchKey::FuncTorchBatched, function));
-  library.impl(name, torch::dispatch(c10::DispatchKey::Functionalize, function));
+  // Of what a transform does not know vmap calls it once for each element, and functionalize refuses what may return its argument.
+  library.impl(name, torch::dispatch(c10::DispatchKey::FuncTorchDynamicLayerFrontMode, function));
 }
 
 }  // namespace

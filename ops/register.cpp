@@ -66,10 +66,8 @@ void require_names(const c10::FunctionSchema& schema, const Names& names) {
 constexpr c10::DispatchKey keys_with_fallbacks[] = {
     // With autograd off a subclass or a mode would be handed our op, of which it knows nothing; hand it the chain's.
     c10::DispatchKey::Python,
-    // Functionalisation refuses an op that says that it writes. The chain's calls it knows, and what they write.
-    c10::DispatchKey::Functionalize,
-    // vmap would call the op once for each element, or not at all where it returns no copy.
-    c10::DispatchKey::FuncTorchBatched,
+    // A transform (vmap, grad, functionalize) would do with the op as with one that it does not know. It shall see the chain's calls.
+    c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
     // With autograd off a statistic that is still to be negated would be written to in a copy.
     c10::DispatchKey::Negative,
     c10::DispatchKey::Conjugate,

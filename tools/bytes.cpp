@@ -25,7 +25,9 @@ FileBytes::FileBytes(const std::string& path)
   try {
     struct stat status {};
     if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
-      throw Failure(Exit::unreadable, path + ": not a regular file; copy the model to a file first");
+      const char* const hint =
+          S_ISDIR(status.st_mode) ? "give the name of a file in it" : "copy what it holds to a file first";
+      throw Failure(Exit::unreadable, path + ": not a regular file; " + hint);
     }
     stamp_ = stamp();
   } catch (...) {

@@ -303,6 +303,7 @@ class CommandTest(Command):
         self.refused(4, "fuse", self.source, "-o", self.target, INPUT, INPUT, says="verification failed")
         self.refused(4, "fuse", self.source, "-o", self.target, "--input=float32[3,4]", says="verification failed")
         self.refused(4, "fuse", self.source, "-o", self.target, INPUT, "--input=3", says="forward takes (Tensor x): describe each with --input")
+        self.refused(3, "fuse", self.source, "-o", self.target, "--input-file", self.folder, says="not a regular file; give the name of a file in it")
         torch.jit.script(models.build(TWO_MORE)).save(self.source)
         self.refused(4, "fuse", self.source, "-o", self.target, INPUT, INPUT, "--input=3",
                      says="Expected a value of type 'Dict[str, Tensor]' for argument 'd'")
@@ -324,9 +325,9 @@ class CommandTest(Command):
         torch.save({"a": torch.ones(2)}, self.source, _use_new_zipfile_serialization=False)
         self.refused(3, "inspect", self.source, says="pickle")
         self.refused(3, "inspect", other, says="No such file or directory; give the name of a file")
-        self.refused(3, "inspect", self.folder, says="not a regular file")
+        self.refused(3, "inspect", self.folder, says="not a regular file; give the name of a file in it")
         os.mkfifo(other)
-        self.refused(3, "inspect", other, says="not a regular file", leaves=("model.pt", "other"))
+        self.refused(3, "inspect", other, says="not a regular file; copy what it holds", leaves=("model.pt", "other"))
 
     def test_missing_library(self):
         torch.library.define("tailor_test::twice", "(Tensor x) -> Tensor")

@@ -41,6 +41,31 @@ class LeftBehindTest(Following):
                         self.assertEqual(mine.error, theirs.error, f"{mine}, eager {theirs}")
                         self.assert_state(fused, eager, where)
 
+    def test_by_a_transform_of_what_inference_mode_has_made(self):
+        """A transform must not wrap it before the chain's own operations have seen it: eager refuses to save it."""
+        x, ones = random_inputs(1), torch.ones(4, 12)
+        transforms = (lambda call: torch.func.grad(lambda v: call(v).square().sum())(x), lambda call: torch.func.jvp(call, (x,), (x,)),
+                      lambda call: torch.func.vjp(call, x)[1](ones), lambda call: torch.func.vmap(call)(x.unsqueeze(0)),
+                      lambda call: torch.func.jacfwd(call)(x))
+        refused = 0
+        for where, end in REFUSED.items():
+            fused, eager = scripted(STORED + end).eval(), build(STORED + end).eval()
+            self.assertTrue(is_fused(fused), end)
+            for wanted in (True, False):
+                for model in (fused, eager):
+                    with torch.inference_mode():
+                        model.buf = torch.linspace(0.5, 1.5, 12)
+                    for parameter in model.parameters():
+                        parameter.requires_grad_(wanted)
+                for number, transform in enumerate(transforms):
+                    with self.subTest(where=where, wanted=wanted, transform=number):
+                        mine, theirs = (Outcome(lambda model=model: transform(model)) for model in (fused, eager))
+                        self.assertEqual(mine.error, theirs.error, f"{mine}, eager {theirs}")
+                        refused += mine.error is not None
+                        if mine.error is None:
+                            self.assert_near(mine.value, theirs.value, where)
+        self.assertGreater(refused, 10)
+
     def test_autograd_refuses_nothing_where_gradients_are_off(self):
         """There kernels run."""
         for begin in (STALE, STORED):

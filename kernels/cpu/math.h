@@ -85,10 +85,18 @@ TAILOR_INLINE V inverse_or_nan(V v, V d) {
   return v == v ? 1 / d : v;
 }
 
-// A value that the compiler may not take apart.
+// A value that the compiler may not take apart. Not by __builtin_assoc_barrier, for which gcc 12 takes a vector itself apart, lane
+// by lane, and puts it together again.
 template <class V>
 TAILOR_INLINE V rounded_value(V v) {
-  return __builtin_assoc_barrier(v);
+#if defined(__AVX512F__)
+  asm("" : "+v"(v));
+#elif defined(__x86_64__)
+  asm("" : "+x"(v));
+#else
+  v = __builtin_assoc_barrier(v);
+#endif
+  return v;
 }
 
 struct PlainProduct {

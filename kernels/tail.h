@@ -41,7 +41,8 @@ struct Tail {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   const void* y = nullptr;
-  void* out = nullptr;  // may be y
+  void* out = nullptr;         // may be y
+  const void* bias = nullptr;  // the linear's, per column, where `y` is without it
   Operand vectors[max_operands];
   double scalars[max_operands] = {};
   NormArguments norm;
@@ -72,6 +73,7 @@ struct Parallel {
 struct TailKernels {
   const char* path;           // under which calls() counts them
   const char* backward_path;  // null where there is no backward
+  bool adds_bias;             // forward takes a `y` without the linear's bias
   // Why the kernels do not take this, in a user's words, or null. `y` and `out` are still to come; they and all gradients
   // will be aligned to 16 bytes.
   const char* (*refuses)(const Tail& tail, bool with_backward);

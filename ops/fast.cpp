@@ -37,6 +37,20 @@ std::vector<std::int64_t> sizes_of_result(const FastCall& call) {
   return sizes;
 }
 
+// torch writes the bias where the result is to be, a pass over memory, before it multiplies; a tail adds it in passing. Not in 16
+// bits, to which eager rounds the sum, nor where the backward is to read the whole result; and of a bias that is all there is -0 stays.
+bool tail_adds_bias(const FastCall& call) {
+  const bool is_rounded_late = call.tail.element == Element::float32 || call.tail.element == Element::float64;
+  return call.paths->kernels->adds_bias && is_rounded_late && !call.wants_gradients && call.bias.defined() &&
+         call.weight.size(1) > 0 && is_dense_vector(call.bias) && !writes_what_the_linear_reads(call);
+}
+
+// The bias that is left for the linear. Its gradient is a sum that the tail's backward makes on its way; torch need not make it again.
+at::Tensor bias_of_linear(const FastCall& call) {
+  if (call.tail.bias != nullptr || !call.bias.defined()) return {};
+  return call.wants_gradients && call.bias.requires_grad() ? call.bias.detach() : call.bias;
+}
+
 // What the tail's kernels need, for as long as the call lasts.
 at::Tensor take_workspace(FastCall& call) {
   const std::int64_t bytes = call.paths->kernels->workspace(call.tail);
@@ -133,9 +147,8 @@ std::optional<at::Tensor> FastPath::run(const StepArguments* arguments, Norm nor
   if (std::optional<at::Tensor> out = run_whole(call)) return out;
   at::Tensor workspace;
   const std::optional<at::Tensor> gathered = run_gathering(call, workspace);
-  // The bias's gradient is a sum that the tail's backward makes on its way; torch need not make it again.
-  const bool own_bias = call.wants_gradients && call.bias.defined() && call.bias.requires_grad();
-  at::Tensor y = gathered ? *gathered : linear(call.input, call.weight, own_bias ? call.bias.detach() : call.bias);
+  if (!gathered && tail_adds_bias(call)) call.tail.bias = data_of(call.bias);
+  at::Tensor y = gathered ? *gathered : linear(call.input, call.weight, bias_of_linear(call));
   if (!y.is_contiguous() || !is_aligned(y) || y.numel() != call.tail.rows * call.tail.columns) {
     note_refusal(chain_.name, "the linear's result is not contiguous, or not aligned");
     return std::nullopt;

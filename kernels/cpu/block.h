@@ -69,6 +69,7 @@ struct Block {
   int count = 0;
   alignas(64) F vectors[vectors_of<Chain> ? vectors_of<Chain> : 1][vectors_of<Chain> ? width : lanes<F>];
   F scalars[scalars_of<Chain> ? scalars_of<Chain> : 1];
+  alignas(64) F linear_bias[width];
   // The norm: (v - mean) · scale + bias. A group norm has its mean elsewhere, and of the scale only the weight here.
   alignas(64) F mean[has_batch_norm<Chain> ? width : lanes<F>];
   alignas(64) F scale[has_batch_norm<Chain> || has_group_norm<Chain> ? width : lanes<F>];
@@ -83,6 +84,7 @@ struct Block {
         fill(load<T>(raw<T>(operand.data), 1)[0], count, vectors[i]);
     }
     for (int i = 0; i < scalars_of<Chain>; ++i) scalars[i] = static_cast<F>(tail.scalars[i]);
+    read<T>(tail.bias, first, count, F(-0.0), linear_bias);  // with which every value stays what it is, -0 too
     if constexpr (has_batch_norm<Chain> || has_group_norm<Chain>) {
       read<T>(tail.norm.weight, first, count, F(1), scale);
       read<T>(tail.norm.bias, first, count, F(0), bias);
@@ -107,6 +109,7 @@ struct Block {
   // So many rows of the tail as one, where a row is narrow: each column's numbers again for each of them.
   void repeat(int times) {
     for (int i = 0; i < vectors_of<Chain>; ++i) repeat(vectors[i], times);
+    repeat(linear_bias, times);
     if constexpr (has_batch_norm<Chain>) repeat(mean, times);
     if constexpr (has_batch_norm<Chain> || has_group_norm<Chain>) {
       repeat(scale, times);
@@ -170,7 +173,10 @@ struct Evaluation : Arithmetic<typename MathOf<T>::type> {
   TAILOR_INLINE Evaluation(const Block<Chain, T>& b, int position, const Value& linear_result, const Value& norm_result)
       : block(b), at(position), y(linear_result), after_norm(norm_result) {}
 
-  TAILOR_INLINE Value linear() { return y; }
+  TAILOR_INLINE Value linear() {
+    return map(
+        y, [](auto product, auto bias) { return product + bias; }, column(block.linear_bias + at));
+  }
   TAILOR_INLINE Value normed() { return after_norm; }
   template <class V>
   TAILOR_INLINE Column<F> vector(V) {

@@ -41,10 +41,10 @@ std::int64_t workspace(const Tail& tail) {
 
 template <class Chain>
 TailKernels kernels_for(Isa isa) {
-#define TAILOR_KERNELS(isa)                                                                                       \
-  {                                                                                                               \
-    "cpu", "cpu_backward", refuses<Chain>, workspace<Chain>, isa::forward<Chain>, isa::backward_workspace<Chain>, \
-        isa::backward<Chain>                                                                                      \
+#define TAILOR_KERNELS(isa)                                                             \
+  {                                                                                     \
+    "cpu", "cpu_backward", true, refuses<Chain>, workspace<Chain>, isa::forward<Chain>, \
+        isa::backward_workspace<Chain>, isa::backward<Chain>                            \
   }
 #if defined(__x86_64__)
   if (isa == Isa::avx512) return TAILOR_KERNELS(avx512);

@@ -253,8 +253,9 @@ const char* backward(const Tail& tail, const TailGradient& gradient, void* strea
 
 template <class Chain>
 TailRegistration register_chain() {
-  static const TailKernels kernels{"cuda",         "cuda_backward",           refuses<Chain>, workspace<Chain>,
-                                   forward<Chain>, backward_workspace<Chain>, backward<Chain>};
+  static const TailKernels kernels{
+      "cuda",         "cuda_backward",           false,          refuses<Chain>, workspace<Chain>,
+      forward<Chain>, backward_workspace<Chain>, backward<Chain>};
   return {Chain::name, Device::cuda, kernels};
 }
 

@@ -65,6 +65,31 @@ class CpuTest(Comparing):
         for op, shape in itertools.product([op for op in OPS if op.vector], [(), (1,), (1, 1)]):
             self.on_the_kernel(op, draw(op, vector=shape, training=False), f"{op.vector} {shape}")
 
+    def test_the_bias_of_the_linear(self):
+        """The tail adds it, but for the last three: what has a stride, what is -0 and all there is, and what the norm writes to."""
+        for op, training in self.each(CHAINS):
+            arguments = self.sized(op, 40, 12, training=training)
+            for bias in (arguments["bias"][:1].expand(12), torch.rand(24)[::2], torch.rand(13)[1:]):
+                self.on_the_kernel(op, {**arguments, "bias": bias}, f"bias of strides {bias.stride()}")
+            empty = {**arguments, "input": torch.empty(40, 0), "weight": torch.empty(12, 0), "bias": torch.full((12,), -0.0)}
+            self.on_the_kernel(op, empty, "a linear of nothing")
+        for op in (op for op in CHAINS if op.batch_norm):
+            for name in ("running_mean", "running_var"):
+                states = []
+                for call in (op, op.eager):
+                    arguments = self.sized(op, 40, 12, training=True)
+                    arguments["bias"] = arguments[name]
+                    states.append((call(arguments), arguments["running_mean"], arguments["running_var"]))
+                self.assert_same(*states, f"{op}: the bias is {name}", (1e-4, 1e-4))
+
+    def test_a_bias_in_16_bits(self):
+        """Eager rounds the sum: 257 - 1 is 256 in bfloat16, where 257 alone is 256 as well."""
+        sigmoid = next(op for op in CHAINS if "sigmoid_mul_add" in op.stem)
+        arguments = {**draw(sigmoid), "input": torch.ones(4, 257), "weight": torch.ones(8, 257), "bias": torch.full((8,), -1.0), "factor": 0.0}
+        arguments = {name: value.bfloat16() if isinstance(value, torch.Tensor) else value for name, value in arguments.items()}
+        out = self.assert_calls(sigmoid.stem, lambda: sigmoid(arguments), "in bfloat16", path="cpu")
+        self.assertEqual(out.unique().tolist(), [256.0])
+
     def test_offsets(self):
         for (op, training), dtype in itertools.product(self.each(CHAINS), cases.FLOATS):
             reference = self.sized(op, 5, 33, dtype=dtype, training=training)

@@ -91,6 +91,18 @@ class CpuBackwardTest(Gradients):
                     alone = self.on_the_kernel(op, arguments, f"{name} and bias", names=["bias", name])
                 self.assert_bitwise(alone[name], every[name], f"{op}: gradient of {name} alone, training {training}")
 
+    def test_a_bias_that_is_another_by_then(self):
+        """Nothing that eager saves has it, so that nothing forbids to change it before the backward."""
+        for op, training in self.each():
+            gradients = []
+            for call in (op, op.eager):
+                arguments = sized(op, 40, 24, 8, training=training)
+                arguments["weight"].requires_grad_()
+                out = call(arguments)
+                arguments["bias"].add_(1.0)
+                gradients.append(torch.autograd.grad((out * torch.linspace(-1, 1, 24)).sum(), arguments["weight"])[0])
+            self.assert_same(*gradients, f"{op} training {training}", (1e-4, 1e-4))
+
     def test_bit_for_bit_with_any_number_of_threads(self):
         """The input is the identity: the linear is exact, and its weight's gradient is the gradient of y."""
         self.addCleanup(torch.set_num_threads, 1)

@@ -38,11 +38,12 @@ std::vector<std::int64_t> sizes_of_result(const FastCall& call) {
 }
 
 // torch writes the bias where the result is to be, a pass over memory, before it multiplies; a tail adds it in passing. Not in 16
-// bits, to which eager rounds the sum, nor where a backward is to read the whole result: the bias may be another by then.
+// bits, to which eager rounds the sum, nor where a backward is to read the whole result: the bias may be another by then. Nor to a
+// single product, which eager rounds together with it.
 bool tail_adds_bias(const FastCall& call) {
   const bool is_rounded_late = call.tail.element == Element::float32 || call.tail.element == Element::float64;
   return call.paths->kernels->adds_bias && is_rounded_late && !call.wants_gradients && call.bias.defined() &&
-         is_dense_vector(call.bias) && !writes_what_the_linear_reads(call);
+         call.weight.size(1) > 1 && is_dense_vector(call.bias) && !writes_what_the_linear_reads(call);
 }
 
 // The bias that is left for the linear. Its gradient is a sum that the tail's backward makes on its way; torch need not make it again.

@@ -82,6 +82,15 @@ class CpuTest(Comparing):
                     states.append((call(arguments), arguments["running_mean"], arguments["running_var"]))
                 self.assert_same(*states, f"{op}: the bias is {name}", (1e-4, 1e-4))
 
+    def test_a_bias_beside_a_single_product(self):
+        """Eager may round their sum alone, and not the product before it: where they cancel, what is left has all its digits."""
+        op = next(op for op in CHAINS if "sigmoid_mul_add" in op.stem)
+        x, weight = torch.rand(64, 1) + 1, torch.rand(8, 1) + 1
+        bias = -(x[0] @ weight.t())
+        arguments = {**draw(op), "input": x, "weight": weight, "bias": bias, "factor": 0.0}
+        out = self.assert_calls(op.stem, lambda: op(arguments), "one product", path="cpu")
+        self.assert_same(out, torch.nn.functional.linear(x, weight, bias), "what a product leaves of its bias")
+
     def test_a_bias_in_16_bits(self):
         """Eager rounds the sum: 257 - 1 is 256 in bfloat16, where 257 alone is 256 as well."""
         sigmoid = next(op for op in CHAINS if "sigmoid_mul_add" in op.stem)

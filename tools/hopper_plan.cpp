@@ -105,8 +105,11 @@ struct Answer {
 const char* const tail = "torch's linear and a tail apart";
 
 std::string tiles_by(const TilePlan& plan) {
-  return "tiles of " + std::to_string(plan.rows) + " x " + std::to_string(plan.columns) + ", two at a time, in " +
-         std::to_string(plan.rounds) + " rounds" + (plan.in_turns ? ", the halves of a tile in turns" : "");
+  std::string how = "tiles of " + std::to_string(plan.rows) + " x " + std::to_string(plan.columns) +
+                    ", two at a time, in " + std::to_string(plan.rounds) + " rounds";
+  if (plan.in_turns) how += ", the halves of a tile in turns";
+  if (plan.rows_beside > 0) how += ", " + std::to_string(plan.rows_beside) + " rows of x split meanwhile";
+  return how;
 }
 
 std::string strips_of(const StripsPlan& plan) {

@@ -6,6 +6,7 @@
 #include <cooperative_groups.h>
 
 #include "agreement.cuh"
+#include "halves_beside.cuh"
 #include "halves_product.cuh"
 
 namespace tailor::hopper {
@@ -74,6 +75,7 @@ struct Block {
       int row, column;
       tile.locate(row, column);
       const int part = rank_in_cluster() * ((in_turns ? Memory::rows : width) / cluster_blocks);  // of what is shared
+      if constexpr (pieces == 2) wait_for_rows(problem.halves, row);
       for (int turn = 0; turn < turns; ++turn, row += Memory::rows) {
         for (int i = 0; i < steps; ++i) {
           wait(barrier(memory.stage_empty[ring.at]), ring.phase ^ 1);

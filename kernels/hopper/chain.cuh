@@ -169,10 +169,12 @@ const char* launch_halves(const Linear& linear, const Tail& tail, cudaStream_t s
   halves.weight.is_made = linear.kept != nullptr;
   place_halves(halves, &Halves::weight,
                halves.weight.is_made ? const_cast<void*>(linear.kept) : static_cast<char*>(linear.workspace) + of_x);
-  if (const char* error = make_halves(halves, stream)) return error;
   const Shape shape = shape_of<Chain>(linear, tail);
-  if (takes_strips_of_halves(shape, wanted()))
-    return launch_few_halves<Chain, group_width>(linear, tail, halves, stream);
+  const bool in_strips = takes_strips_of_halves(shape, wanted());
+  const TilePlan plan = plan_tiles_of_halves(shape, wanted());
+  if (!in_strips && halves.x.aligned) halves.rows_beside = static_cast<int>(plan.rows_beside);
+  if (const char* error = make_halves(halves, stream)) return error;
+  if (in_strips) return launch_few_halves<Chain, group_width>(linear, tail, halves, stream);
   const auto in_tiles_of = [&]<int columns>() {
     constexpr Manner manner = Manner::side_by_side;
     if (!describe_operands<TwoHalves>(problem, matrix_of(halves, halves.x), matrix_of(halves, halves.weight), manner,
@@ -180,8 +182,7 @@ const char* launch_halves(const Linear& linear, const Tail& tail, cudaStream_t s
       return not_described;
     return launch_tiles<Chain, TwoHalves, group_width, manner, columns>(problem, linear, tail, stream);
   };
-  const bool narrow = plan_tiles_of_halves(shape, wanted()).columns == 128;
-  return narrow ? in_tiles_of.template operator()<128>() : in_tiles_of.template operator()<widest_tile>();
+  return plan.columns == 128 ? in_tiles_of.template operator()<128>() : in_tiles_of.template operator()<widest_tile>();
 }
 
 // do_it.operator()<columns>() for a tile of so many.

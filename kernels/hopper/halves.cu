@@ -11,11 +11,16 @@ std::int64_t place_halves(Halves& halves, SplitMatrix Halves::*which, void* plac
   matrix.aligned = matrix.is_aligned();
   const std::int64_t of_halves =
       whole_places(matrix.rows * halves.padded * 2 * static_cast<std::int64_t>(sizeof(__half)));
+  const std::int64_t of_facts = whole_places(matrix.rows * static_cast<std::int64_t>(sizeof(RowFacts)));
+  const bool is_x = which == &Halves::x;
   if (place != nullptr) {
+    char* const facts = static_cast<char*>(place) + of_halves;
     matrix.halves = place;
-    matrix.facts = reinterpret_cast<RowFacts*>(static_cast<char*>(place) + of_halves);
+    matrix.facts = reinterpret_cast<RowFacts*>(facts);
+    if (is_x) halves.progress = reinterpret_cast<std::uint32_t*>(facts + of_facts);
   }
-  return of_halves + whole_places(matrix.rows * static_cast<std::int64_t>(sizeof(RowFacts)));
+  const std::int64_t counts = is_x ? halves.progress_count() : 0;
+  return of_halves + of_facts + whole_places(counts * static_cast<std::int64_t>(sizeof(std::uint32_t)));
 }
 
 const char* make_halves(const Halves& halves, void* stream) {

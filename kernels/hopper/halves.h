@@ -45,11 +45,20 @@ struct SplitMatrix : FloatMatrix {
   bool is_made = false;  // by an earlier call
 };
 
+// Rows of x whose halves are asked for together, where they are made while others are multiplied.
+constexpr int rows_asked_for = 128;
+
 // Both operands of a product.
 struct Halves {
   SplitMatrix x, weight;
   int inner = 0;   // columns of both
   int padded = 0;  // the same to whole steps of the main loop; what is added is zero
+  // The last so many of x's rows are made by the kernel that multiplies, the others, a multiple of rows_asked_for, by one before it.
+  int rows_beside = 0;
+  std::uint32_t* progress = nullptr;  // how many of those have been begun; how many of each rows_asked_for are made
+
+  constexpr int rows_before() const { return static_cast<int>(x.rows) - rows_beside; }
+  constexpr std::int64_t progress_count() const { return 1 + ceiling(x.rows, rows_asked_for); }
 };
 
 constexpr int halves_step = 64;

@@ -1,14 +1,29 @@
 // Whether float32 is multiplied by halves: in tiles or, of few rows where the weight is settled or small, in strips.
 #pragma once
+#include "halves.h"
 #include "strips_plan.h"
 #include "tiles_plan.h"
 
 namespace tailor::hopper {
 
-// Microseconds of making halves.
-inline double split_of(const Shape& shape) {
-  const std::int64_t rows = shape.rows + (shape.weight_is_settled ? 0 : shape.columns);
+// Microseconds of making halves, but for some rows of x.
+inline double split_of(const Shape& shape, std::int64_t rows_beside = 0) {
+  const std::int64_t rows = shape.rows - rows_beside + (shape.weight_is_settled ? 0 : shape.columns);
   return 8.0 * static_cast<double>(rows * shape.inner) / 3.6e6;
+}
+
+// How many of x's rows, the last, the warps make that are idle while others multiply for so many microseconds. The first round of tiles
+// waits for none of them. They are slow, a sixteenth of what memory brings: if the products had to wait for them it would take
+// longer than a kernel before (an H100 took 5690 µs for 5570 where they made half of 537 MB beside 1200 µs of products). The weight's
+// rows are all wanted within a round or two: they were not made in time.
+inline std::int64_t rows_beside(const Shape& shape, int columns, double products) {
+  constexpr double rate = 0.15e6;  // bytes of x; 0.2e6 were seen
+  const std::int64_t at_once = std::max(shape.processors / 2, 1);
+  const std::int64_t bands = ceiling(at_once, tiles_together * ceiling(shape.columns, columns));
+  const auto in_time =
+      static_cast<std::int64_t>(rate * products / (4.0 * static_cast<double>(std::max(shape.inner, std::int64_t{1}))));
+  const std::int64_t beside = std::min(shape.rows - bands * tiles_together * 256, in_time);
+  return beside <= 0 ? 0 : shape.rows - ceiling(shape.rows - beside, rows_asked_for) * rows_asked_for;
 }
 
 // Of three products of halves in tiles of 256 or 128 columns, and to make them; fitted to what an H200 took for 62 problems. Where
@@ -21,13 +36,19 @@ inline TilePlan tiles_of_halves(const Shape& shape, int columns) {
   const double step = (columns == 256 ? 1.945 : 1.01) * (1 - 0.14 * idle);  // 64 of the inner dimension
   const double tail = 9 * wide;
   const double round = static_cast<double>(ceiling(shape.inner, 64)) * step + tail;
-  plan.time = static_cast<double>(plan.rounds) * round + split_of(shape) + 8;
+  const double products = static_cast<double>(plan.rounds) * round;
+  plan.rows_beside = rows_beside(shape, columns, products);
+  plan.time = products + split_of(shape, plan.rows_beside) + 8;
   return plan;
 }
 inline TilePlan plan_tiles_of_halves(const Shape& shape, Wanted wanted) {
   const TilePlan wide = tiles_of_halves(shape, 256);
   const TilePlan narrow = tiles_of_halves(shape, 128);
-  if (also_where_slower(wanted)) return wanted == Wanted::always_128 ? narrow : wide;
+  if (also_where_slower(wanted)) {  // tests are to see rows that are made beside the products
+    TilePlan plan = wanted == Wanted::always_128 ? narrow : wide;
+    plan.rows_beside = std::max(shape.rows - rows_asked_for, std::int64_t{0});
+    return plan;
+  }
   return narrow.time < wide.time ? narrow : wide;
 }
 

@@ -44,18 +44,6 @@ struct Together {
   }
 };
 
-template <bool aligned>
-__device__ __forceinline__ Values read(const float* row, int column, int columns) {
-  Values out;
-  if (aligned && column + packet <= columns) {
-    const float4 all = *reinterpret_cast<const float4*>(row + column);
-    return {{all.x, all.y, all.z, all.w}};
-  }
-#pragma unroll
-  for (int i = 0; i < packet; ++i) out.at[i] = column + i < columns ? row[column + i] : 0.0f;
-  return out;
-}
-
 template <int threads, bool aligned>
 __global__ void __launch_bounds__(block_threads_of_split, 2) split_rows(const __grid_constant__ Halves halves) {
   cuda::wait_for_kernel_before();
@@ -66,14 +54,18 @@ __global__ void __launch_bounds__(block_threads_of_split, 2) split_rows(const __
   const int place = static_cast<int>(threadIdx.x) / threads;
   const Together<threads> together{memory[place], thread % 32, thread / 32};
 
-  const std::int64_t all = halves.x.rows + halves.weight.rows;
+  if (blockIdx.x == 0 && halves.rows_beside > 0)
+    for (std::int64_t i = threadIdx.x; i < halves.progress_count(); i += block_threads_of_split) halves.progress[i] = 0;
+
+  const std::int64_t rows_of_x = halves.rows_before();
+  const std::int64_t all = rows_of_x + halves.weight.rows;
   // Whole blocks stay together: there are barriers on the way.
   std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * rows_of_block + place;
   const bool is_there = row < all;
   if (!is_there) row = all - 1;
-  const bool is_weight = row >= halves.x.rows;
+  const bool is_weight = row >= rows_of_x;
   const SplitMatrix& matrix = is_weight ? halves.weight : halves.x;
-  if (is_weight) row -= halves.x.rows;
+  if (is_weight) row -= rows_of_x;
   const float* from = matrix.from + row * matrix.stride;
 
   Values values[in_registers];
@@ -106,7 +98,8 @@ __global__ void __launch_bounds__(block_threads_of_split, 2) split_rows(const __
 
 template <int threads>
 void launch(const Halves& halves, cudaStream_t stream) {
-  const dim3 grid = cuda::grid_of(ceiling(halves.x.rows + halves.weight.rows, block_threads_of_split / threads), 1);
+  const dim3 grid =
+      cuda::grid_of(ceiling(halves.rows_before() + halves.weight.rows, block_threads_of_split / threads), 1);
   // One that has no rows here may be anything.
   if ((halves.x.aligned || halves.x.rows == 0) && (halves.weight.aligned || halves.weight.rows == 0))
     cuda::launch<split_rows<threads, true>>(grid, block_threads_of_split, stream, halves);

@@ -70,6 +70,18 @@ struct Values {
   float at[packet];
 };
 
+template <bool aligned>
+__device__ __forceinline__ Values read(const float* row, int column, int columns) {
+  Values out;
+  if (aligned && column + packet <= columns) {
+    const float4 all = *reinterpret_cast<const float4*>(row + column);
+    return {{all.x, all.y, all.z, all.w}};
+  }
+#pragma unroll
+  for (int i = 0; i < packet; ++i) out.at[i] = column + i < columns ? row[column + i] : 0.0f;
+  return out;
+}
+
 __device__ __forceinline__ void look_for_largest(const Values& values, std::uint32_t& largest) {
 #pragma unroll
   for (float value : values.at) largest = max(largest, __float_as_uint(value) & 0x7fffffffu);

@@ -154,27 +154,27 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
     if (tile.is_last && part + 1 == Now::count) arrive(barrier(memory.columns_empty[tile.columns]));
   }
 
-  // A warpgroup: its tiles, of operands in two halves.
+  // A warpgroup: its tiles, of operands in two halves. Registers are few: where a tile lies is worked out when its products are done.
   __device__ __forceinline__ void consume_halves(int group) {
-    const int thread = static_cast<int>(threadIdx.x) % group_threads;
-    const int lane = thread % 32;
-    const int warp = group * warps_of_group + thread / 32;
     Ring<stages> ring;
     Ring<2> of_columns;
     Accumulator<width> sums;
     for (Order tile{problem}; tile.any(); tile.next()) {
-      int row, column;
-      tile.locate(row, column);
-      row += warp * warp_rows;
 #pragma unroll
       for (float& sum : sums) sum = 0;
 #pragma unroll 1
       for (int i = 0; i < steps; ++i) {
         wait(barrier(memory.stage_full[ring.at]), ring.phase);
         add_step<width>(sums, memory.stage[ring.at], group);
+        const int thread = static_cast<int>(threadIdx.x) % group_threads;
         if (thread < cluster_blocks) arrive_at(barrier(memory.stage_empty[ring.at]), thread);
         ring.advance();
       }
+      const int thread = anew(static_cast<int>(threadIdx.x)) - group_threads;
+      const int lane = thread % 32;
+      int row, column;
+      tile.locate(row, column);
+      row += thread / 32 * warp_rows;
       wait(barrier(memory.columns_full[of_columns.at]), of_columns.phase);
       RowFacts of_rows[2];
 #pragma unroll
@@ -320,6 +320,8 @@ __global__ void __cluster_dims__(cluster_blocks, 1, 1) __launch_bounds__(block_t
     give_registers_back<bring_registers>();
     if (threadIdx.x == 0) phases.fetch_stages();
     if (warp == 1) phases.prepare_columns(static_cast<int>(threadIdx.x) % 32);
+    if constexpr (Precision::pieces == 2)
+      if (warp >= 2) make_rows_beside(problem.halves);
     if constexpr (manner == Manner::gathering)
       if (warp >= 2) phases.put_parts_down(warp - 2, static_cast<int>(threadIdx.x) % 32);
     if constexpr (manner == Manner::agreeing)

@@ -106,6 +106,21 @@ __device__ __forceinline__ std::uint64_t ask_gpu(const std::uint64_t* from) {
   return value;
 }
 
+// What is added tells of what the warp has written before, and what is asked for, of what those have who added.
+__device__ __forceinline__ void add_for_gpu(std::uint32_t* to, std::uint32_t value) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+__device__ __forceinline__ int ask_gpu_for(const std::uint32_t* from) {
+  std::uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return static_cast<int>(value);
+}
+// Between what threads write or know to be written to global memory and a copy engine that reads it.
+__device__ __forceinline__ void show_gpu_to_copy_engines() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+__device__ __forceinline__ void bring_into_second_cache(const void* from, int bytes) {  // in sixteens
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 // --- the copy engine: boxes of a matrix, to and from shared memory ---
 
 // What becomes of fetched lines in the second cache: they are the first to be given up, or wait for their turn.

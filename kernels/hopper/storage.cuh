@@ -130,7 +130,6 @@ struct Storage {
 template <bool in_turns, int width>
 struct Tiles {
   using Cluster = ClusterTile<in_turns, width>;
-  static constexpr int rows_together = 8;  // of tiles of clusters
   const TileProblem& problem;
   const int rank = rank_in_cluster();
   int at = static_cast<int>(blockIdx.x) / cluster_blocks;
@@ -138,9 +137,9 @@ struct Tiles {
   __device__ __forceinline__ bool any() const { return at < problem.row_tiles * problem.column_tiles; }
   __device__ __forceinline__ void next() { at += static_cast<int>(gridDim.x) / cluster_blocks; }
   __device__ __forceinline__ void locate(int& row, int& column) const {
-    const int in_band = rows_together * problem.column_tiles;
-    const int first = at / in_band * rows_together;
-    const int rows = min(problem.row_tiles - first, rows_together);
+    const int in_band = tiles_together * problem.column_tiles;
+    const int first = at / in_band * tiles_together;
+    const int rows = min(problem.row_tiles - first, tiles_together);
     const int within = at % in_band;
     row = (first + within % rows) * Cluster::rows + (in_turns ? 0 : rank * tile_rows);
     column = within / rows * Cluster::columns + (in_turns ? rank * width : 0);

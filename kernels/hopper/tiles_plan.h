@@ -15,6 +15,9 @@ constexpr int tile_widths[] = {256, 192, 128};
 constexpr int turn_rows = 192;
 constexpr int turn_columns = 128;
 
+// Two processors' tiles, one below the other, before the next column begins.
+constexpr int tiles_together = 8;
+
 // What two processors make together, of so many rows and columns. They share a tile's columns, or, in turns, its rows: an odd number
 // of tiles is one more, and a processor may be idle.
 inline std::int64_t pairs_of(const Shape& shape, int rows, int columns) {
@@ -44,7 +47,8 @@ struct TilePlan {
   int columns = 256;
   bool in_turns = false;  // a block's warpgroups: one multiplies while the other computes its tail
   std::int64_t rounds = 0;
-  double time = 0;  // fitted to what an H200 took for 219 problems
+  std::int64_t rows_beside = 0;  // of x, the last: their halves are made beside the products
+  double time = 0;               // fitted to what an H200 took for 219 problems
 };
 
 inline double bytes_of_weight(const Shape& shape) {

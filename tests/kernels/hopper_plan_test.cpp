@@ -318,6 +318,29 @@ TEST(HopperPlan, TilesOfHalvesAreCutToFillTheProcessors) {
   EXPECT_EQ(columns({856, 1536, 1536}, Wanted::always_192), 256) << "there are none of 192";
 }
 
+// As many of x's rows as spare warps are sure to make in time, and none that the first round of tiles wants.
+TEST(HopperPlan, RowsMadeBesideTheProducts) {
+  const auto before = [](Shape shape, Wanted wanted = Wanted::where_faster) {
+    shape.processors = 132;
+    shape.element_bytes = 4;
+    return shape.rows - plan_tiles_of_halves(shape, wanted).rows_beside;
+  };
+  EXPECT_EQ(before({32768, 4096, 1024}), 2048);
+  EXPECT_EQ(before({16384, 4096, 4096}), 2048);
+  EXPECT_EQ(before({16384, 1024, 4096}), 11520) << "the first round wants 6144, but the products are few";
+  EXPECT_EQ(before({16384, 128, 4096}), 16384) << "all in the first round";
+  EXPECT_EQ(before({1024, 8192, 8192}), 1024) << "all in the first round";
+  EXPECT_EQ(before({2048, 4096, 4096}), 2048);
+  EXPECT_EQ(before({2049, 4096, 4096}), 2048);
+  EXPECT_EQ(before({300, 4096, 4096}, Wanted::always), 128) << "tests are to see them";
+  EXPECT_EQ(before({128, 4096, 4096}, Wanted::always), 128);
+  EXPECT_EQ(before({7, 4096, 4096}, Wanted::always_128), 7);
+  const Shape many{32768, 4096, 1024, 4, 0, 132};
+  EXPECT_LT(plan_tiles_of_halves(many, Wanted::where_faster).time,
+            plan_tiles_of_halves(many, Wanted::where_faster).rounds * 40.2 + 20)
+      << "what is made beside takes no time";
+}
+
 // What is taken by one way of cutting is not left because another is faster still.
 TEST(HopperPlan, HalvesAreComparedWithOneTime) {
   for (const Shape& shape : {Shape{1024, 1024, 256, 4, 0, 132}, Shape{700, 1024, 512, 4, 0, 132}}) {

@@ -11,7 +11,49 @@ import torch
 import cases
 from cases import CHAINS
 from checks import ROOT, calls_of, copied, library, main
-from float32_cases import HOPPER, LEAST, PATH, RULE, Float32, all_in_doubt, sized
+from float32_cases import HOPPER, LEAST, PATH, RULE, Float32, all_in_doubt, fitting, integers, laid_out, sized
+
+
+@unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")
+class BesideTest(Float32):
+    """All but the first 128 rows of x become halves beside the products, by whoever is free: with the bits that they have otherwise."""
+
+    def rows(self, op, arguments, first, until):
+        return op({**arguments, "input": arguments["input"][first:until]})
+
+    def test_bits_of_rows_made_before(self):
+        for op, inner in itertools.product(CHAINS, (LEAST, 521, 2050)):
+            arguments = sized(op, 1000, 320, inner)
+            arguments["input"] = laid_out(arguments["input"], 4, fitting(inner) + (-inner) % 4 + 8)
+            with torch.no_grad():
+                whole = self.assert_calls(op.stem, lambda: op(arguments), f"{op}", PATH)
+                for first in range(0, 1000, 128):
+                    mine = self.rows(op, arguments, first, first + 128)
+                    self.assert_bitwise(whole[first : first + 128], mine, f"{op}, sums of {inner}, from row {first} on")
+
+    def test_some_in_doubt(self):
+        """What is known of a row comes with its halves."""
+        x, weight = integers(700, 512, 2**11), integers(320, 512, 2**11)
+        x[::3] *= 2.0 ** torch.randint(-30, 30, (1, 512), device="cuda")
+        self.not_worse(x, weight, "rows in doubt among others")
+        x[5::7, 3], x[6::7, 4] = torch.nan, torch.inf
+        out = self.product(x, weight, "no numbers")
+        self.assertTrue(torch.equal(out.isnan() | out.isinf(), (x @ weight.t()).isnan() | (x @ weight.t()).isinf()))
+
+    def test_with_processors_that_others_hold(self):
+        """Blocks that are not running yet are not waited for."""
+        for op in CHAINS:
+            arguments, side = sized(op, 4000, 1024, 520), torch.cuda.Stream()
+            with torch.no_grad():
+                alone = op(arguments)
+                torch.cuda.synchronize()
+                with torch.cuda.stream(side):
+                    torch.cuda._sleep(20_000_000)
+                    beside = op(arguments)
+                held = op(arguments)
+                torch.cuda.synchronize()
+            self.assert_bitwise(held, alone, f"{op}, beside another kernel")
+            self.assert_bitwise(beside, alone, f"{op}, behind it")
 
 
 @unittest.skipUnless(HOPPER, "this needs a GPU of compute capability 9.0")

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <unordered_map>
 
 #include "pass.h"
 
@@ -62,19 +63,64 @@ std::shared_ptr<Graph> inlined_fork(Graph& forked) {
   return has_while(graph->block()) ? nullptr : graph;
 }
 
+using Stack = torch::jit::InlinedCallStackPtr;
+
+// The calls of `outer`, and within the last of them those of `inner`. Functions may be gone: they are not asked for their names.
+Stack within(const Stack& outer, const Stack& inner) {
+  std::string name = outer->function_name();  // torch moves it away
+  return c10::make_intrusive<torch::jit::InlinedCallStack>(outer->callee() ? within(*outer->callee(), inner) : inner,
+                                                           outer->function(), outer->source_range(),
+                                                           outer->module_instance(), name);
+}
+
+// Of nodes of a callee whose call was inlined itself: torch says no more of them than that they are the callee's.
+class Within {
+ public:
+  explicit Within(Stack outer) : outer_(std::move(outer)) {}
+  void put(Node* node) {
+    if (const auto own = node->callstack(); own && *own) {
+      Stack& whole = known_[own->get()];
+      if (!whole) whole = within(outer_, *own);
+      node->setCallStack(whole);
+    }
+    for (Block* block : node->blocks())
+      for (Node* inner : block->nodes()) put(inner);
+  }
+
+ private:
+  Stack outer_;
+  std::unordered_map<const torch::jit::InlinedCallStack*, Stack> known_;
+};
+
+// What a fork runs, a graph that is nobody else's.
+void inline_in_fork(Node* node) {
+  const auto forked = forked_graph(node);
+  if (!forked) return;
+  auto own = inlined_fork(*forked);
+  node->g_(c10::attr::Subgraph, own ? std::move(own) : copy_of(*forked));
+}
+
+// From outside to inside: what a call is replaced by is looked at next, and nothing is copied twice, however deep calls are.
 // torch's Inline leaves alone what is forked, and takes of each callee what its optimiser has made of it: that has the casts in it
 // of whoever is inside `with autocast` just now, and is not the graph that the pass has where the callee is fused by itself.
 void inline_calls(Block* block) {
-  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
-    Node* node = *it++;
-    for (Block* inner : node->blocks()) inline_calls(inner);
-    if (const auto forked = forked_graph(node))
-      if (auto with_calls = inlined_fork(*forked)) node->g_(c10::attr::Subgraph, std::move(with_calls));
+  for (Node* node = block->param_node()->next(); node != block->return_node();) {
+    inline_in_fork(node);
     auto* callee = torch::jit::tryToGraphFunction(node);
-    if (!callee) continue;
-    const auto code = inlined(*callee->graph());
+    if (!callee) {
+      for (Block* inner : node->blocks()) inline_calls(inner);
+      node = node->next();
+      continue;
+    }
+    Node* const before = node->prev();
+    Node* const after = node->next();
+    const auto stack = node->callstack();
     if (node->kind() == c10::prim::CallFunction) node->removeInput(0);
-    torch::jit::inlineCallTo(node, callee, code.get());
+    torch::jit::inlineCallTo(node, callee, callee->graph().get());
+    node = before->next();
+    if (!stack || !*stack) continue;
+    Within within_call(*stack);
+    for (Node* inlined = node; inlined != after; inlined = inlined->next()) within_call.put(inlined);
   }
 }
 
@@ -116,6 +162,15 @@ void add_called(Function& function, Functions& called) {
   if (!graph_function) return;
   for_each_call(graph_function->graph()->block(), [&](Function& callee) {
     if (called.insert(&callee).second) add_called(callee, called);
+  });
+}
+
+bool leads_to(Function& function, bool (*is_wanted)(const Block*)) {
+  Functions all{&function};
+  add_called(function, all);
+  return std::any_of(all.begin(), all.end(), [&](Function* each) {
+    auto* graph_function = torch::jit::tryToGraphFunction(*each);
+    return graph_function && is_wanted(graph_function->graph()->block());
   });
 }
 

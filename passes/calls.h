@@ -17,6 +17,9 @@ using Functions = std::unordered_set<torch::jit::Function*>;
 // Adds all that the function calls, directly or not.
 void add_called(torch::jit::Function& function, Functions& called);
 
+// Whether the function or anything that it calls has a block of that kind: has_linear or has_tailor_op.
+bool leads_to(torch::jit::Function& function, bool (*is_wanted)(const torch::jit::Block*));
+
 // Adds what calls were inlined of, as they are in a graph that was fused. The functions may be gone: they are not to be looked at.
 void add_inlined(const torch::jit::GraphFunction& function, Functions& called);
 

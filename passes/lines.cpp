@@ -28,9 +28,11 @@ SourceRange original(const SourceRange& range) {
   return source ? *source : range;
 }
 
+// torch's, such as "<string>"; a cell of IPython's is somebody's own.
+bool is_made_up(std::string_view file) { return file.starts_with('<') && !file.starts_with("<ipython-"); }
 bool is_made_up(const SourceRange& range) {
   const auto place = range.file_line_col();
-  return place && std::get<0>(*place).rfind('<', 0) == 0;
+  return place && is_made_up(std::get<0>(*place));
 }
 
 // Where the torch is installed that runs: libtorch is in torch/lib/.
@@ -64,7 +66,7 @@ bool is_users(const SourceRange& range) {
   const auto place = original(range).file_line_col();
   if (!place) return false;
   const std::string& file = std::get<0>(*place);
-  const bool is_a_file = !file.empty() && file[0] != '<';  // a trace's calls of modules have none
+  const bool is_a_file = !file.empty() && !is_made_up(file);  // a trace's calls of modules have none
   return is_a_file && !is_torchs(file) && !is_made_up(range);
 }
 
@@ -148,7 +150,7 @@ std::string source_line(const Node* node) {
   if (!is_users(range))
     if (std::string traced = traced_line(original(range)); !traced.empty()) return traced;
   if (frames.lost) return "";
-  if (file.empty() || file[0] == '<') return "";
+  if (file.empty() || is_made_up(file)) return "";
   return short_name(file) + ":" + std::to_string(line);
 }
 

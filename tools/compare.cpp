@@ -37,7 +37,12 @@ double epsilon(at::ScalarType dtype) {
 
 std::string layout(const at::Tensor& tensor) {
   std::ostringstream text;
-  text << tensor.scalar_type() << tensor.sizes() << " with strides " << tensor.strides() << " on " << tensor.device();
+  text << tensor.scalar_type() << tensor.sizes();
+  if (tensor.layout() == at::kStrided)
+    text << " with strides " << tensor.strides();
+  else
+    text << " of layout " << tensor.layout();
+  text << " on " << tensor.device();
   return text.str();
 }
 
@@ -79,9 +84,16 @@ std::string entry_of(const std::string& name, std::size_t i) { return name + "["
 
 }  // namespace
 
+at::Tensor dense(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.is_meta()) return {};
+  const auto values = tensor.detach();
+  return values.layout() == at::kStrided ? values : values.to_dense();
+}
+
 double largest(const at::Tensor& tensor) {
   double found = 0;
-  in_pieces([&](const at::Tensor& piece) { found = std::max(found, largest_finite(piece)); }, tensor);
+  if (const auto numbers = dense(tensor); numbers.defined())
+    in_pieces([&](const at::Tensor& piece) { found = std::max(found, largest_finite(piece)); }, numbers);
   return found;
 }
 
@@ -96,9 +108,13 @@ std::optional<std::string> difference(const Triple& value, const Tolerance& tole
   const auto& [name, fused, eager, exact, strides] = value;
   if (fused.defined() != eager.defined()) return name + (fused.defined() ? " is there, eager has none" : " is missing");
   if (!fused.defined()) return std::nullopt;
+  const bool strided = eager.layout() == at::kStrided;
   if (fused.sizes() != eager.sizes() || fused.scalar_type() != eager.scalar_type() ||
-      (strides && fused.strides() != eager.strides()) || fused.device() != eager.device())
+      fused.layout() != eager.layout() || (strides && strided && fused.strides() != eager.strides()) ||
+      fused.device() != eager.device())
     return name + " is " + layout(fused) + ", eager's is " + layout(eager);
+  if (eager.is_meta()) return std::nullopt;
+  if (!strided) return difference({name, dense(fused), dense(eager), dense(exact), false}, tolerance);
   const auto dtype = fused.scalar_type();
   if (at::isComplexType(dtype)) {
     const auto parts = [](const at::Tensor& t) {
@@ -124,7 +140,7 @@ std::optional<std::string> difference(const Triple& value, const Tolerance& tole
           magnitude = std::max(magnitude, largest_finite(theirs));
         },
         fused, eager);
-    const double allowed = tolerance.times * std::sqrt(epsilon(dtype)) * magnitude;
+    const double allowed = tolerance.times * std::sqrt(epsilon(coarser(dtype, tolerance.computed))) * magnitude;
     if (fused_error <= allowed) return std::nullopt;
     return name + " differs from eager's by " + number(fused_error) + ", " + number(allowed) +
            " is allowed where float64 is no referee";

@@ -21,10 +21,12 @@ struct Tolerance {
   double of_float64 = 1e-10;
   // A largest value to take in place of the tensor's own, where the tensor is a sum in which larger ones cancel.
   double largest = 0;
+  // What the value was computed in: of results that were made float32 at the end, what was before.
+  at::ScalarType computed = at::kDouble;
 };
 
 // One value of three runs. `exact` is undefined where there is no referee: then fused and eager may differ by `times` the
-// square root of the dtype's epsilon, half of its digits.
+// square root of the dtype's epsilon, half of its digits. Of the numbers of a tensor that has none, on the device `meta`, nothing is said.
 struct Triple {
   std::string name;
   at::Tensor fused, eager, exact;
@@ -35,10 +37,13 @@ struct Triple {
 // 1e-06'.
 std::optional<std::string> difference(const Triple& value, const Tolerance& tolerance);
 
-// One unit in the last place of numbers of this size; 0 for integers.
 // Of two dtypes the one of fewer digits.
 at::ScalarType coarser(at::ScalarType one, at::ScalarType other);
 
+// A tensor's numbers one beside the other, whether or not its layout has them so; undefined where it has none.
+at::Tensor dense(const at::Tensor& tensor);
+
+// One unit in the last place of numbers of this size; 0 for integers.
 double unit_in_last_place(at::ScalarType dtype, double magnitude);
 
 // The largest finite absolute value; 0 where there is none.

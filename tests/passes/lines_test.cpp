@@ -35,6 +35,19 @@ TEST(SourceLine, SkipsTorchsOwnScript) {
   EXPECT_EQ(source_line(find(quotient, "aten::mul")), "net.py:3");
 }
 
+// A cell of IPython's is a file of the user's that has no name on a disk.
+TEST(SourceLine, InACell) {
+  const auto at_line = [](const char* file) {
+    const auto graph = parse("graph(%x : Tensor):\n  %y : Tensor = aten::relu(%x)\n  return (%y)");
+    const auto source = std::make_shared<torch::jit::Source>(std::string("y = torch.relu(x)\n"), file, 6);
+    find(graph, "aten::relu")->setSourceRange(torch::jit::SourceRange(source, 4, 17));
+    return source_line(find(graph, "aten::relu"));
+  };
+  EXPECT_EQ(at_line("<ipython-input-3-0a1b>"), "<ipython-input-3-0a1b>:6");
+  EXPECT_EQ(at_line("<string>"), "") << "torch's own";
+  EXPECT_EQ(at_line("/home/me/net.py"), "net.py:6");
+}
+
 TEST(SourceLine, NoneInParsedIr) {
   const auto graph = parse("graph(%x : Tensor):\n  %y : Tensor = aten::relu(%x)\n  return (%y)");
   EXPECT_EQ(describe(find(graph, "aten::relu")), "`relu`");

@@ -178,6 +178,32 @@ class CommandTest(Command):
             torch.jit.script(models.build(f"with torch.no_grad():\n    y = (self.bn(self.gemm(x)) + self.one) / 2j\n    y = {rest}\nreturn y")).save(self.source)
             self.assertIn("fused 1 of 1 sites", self.done("fuse", self.source, "-o", self.target, INPUT))
 
+    def test_digits_that_a_cast_at_the_end_does_not_bring(self):
+        """The whole model is as near as its 16 bits let it be, whatever its result is made at the end."""
+        for dtype, name in ((torch.bfloat16, "bfloat16"), (torch.float16, "float16"), (torch.float32, "float32")):
+            for end in (".float()", ".double()"):
+                net = models.build(f"return self.bn(self.gemm(x) * self.scale){end}").to(dtype)
+                torch.jit.script(net).save(self.source)
+                for seed in range(3):
+                    text = self.done("fuse", self.source, "-o", self.target, f"--input={name}[{models.B},{models.K}]", "--seed", seed)
+                    self.assertIn("the whole model checked\n", text)
+
+    def test_tensors_of_other_layouts(self):
+        """As buffers, and as results; and attributes that torch cannot copy."""
+        others = {"sparse": torch.eye(3).to_sparse(), "csr": torch.eye(3).to_sparse_csr(), "meta": torch.empty(3, device="meta")}
+        for name, buffer in others.items():
+            net = models.build("return self.bn(self.gemm(x) * self.scale)")
+            net.register_buffer("other", buffer)
+            torch.jit.script(net).save(self.source)
+            self.assertIn("the whole model checked\n", self.done("fuse", self.source, "-o", self.target, INPUT), name)
+        for end in ("to_sparse()", "to_sparse_csr()", "to('meta')", "to_mkldnn()"):
+            torch.jit.script(models.build(f"return self.bn(self.gemm(x) * self.scale).{end}")).save(self.source)
+            self.assertIn("the whole model checked\n", self.done("fuse", self.source, "-o", self.target, INPUT), end)
+        net = models.build("return self.bn(self.gemm(x) * self.scale)")
+        net.number = 1 + 2j
+        torch.jit.script(net).save(self.source)
+        self.assertIn("the whole model checked\n", self.done("fuse", self.source, "-o", self.target, INPUT), "a complex number")
+
     def test_a_model_for_those_who_want_no_gradients(self):
         """Silu of complex values has none: with them it does not run, as it was written either."""
         torch.jit.script(models.build("return F.silu((self.bn(self.gemm(x)) + self.one) / 2j)")).eval().save(self.source)

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 namespace tailor::tool {
 namespace {
 
@@ -25,6 +27,34 @@ TEST(Compare, IntegersMayHangOnARounding) {
   EXPECT_EQ(differs(5, 1), "index differs; it is of Long and should be equal");
   EXPECT_NE(differs(1, 0), "");
   EXPECT_NE(difference({"index", with_others(1), with_others(0), {}}, {.times = 4}), std::nullopt) << "no referee";
+}
+
+// What was computed in bfloat16 has its digits, though it was made float32 at the end.
+TEST(Compare, WhatItWasComputedInCounts) {
+  const Triple value{"output", at::full({4}, 1.05f), at::ones({4}), {}};
+  EXPECT_EQ(difference(value, {.times = 1, .computed = at::kBFloat16}), std::nullopt);
+  EXPECT_NE(difference(value, {.times = 1}), std::nullopt);
+  EXPECT_NE(difference({"output", at::full({4}, 1.05), at::ones({4}, at::kDouble), {}}, {.times = 1}), std::nullopt);
+}
+
+// Whichever way their layout has the numbers; and of a tensor without any, nothing is said.
+TEST(Compare, Layouts) {
+  const at::Tensor right = at::eye(4), wrong = at::eye(4) * 2;
+  const std::vector<std::function<at::Tensor(const at::Tensor&)>> layouts = {
+      [](const at::Tensor& t) { return t.to_sparse(); },
+      [](const at::Tensor& t) { return t.to_sparse_csr(); },
+      [](const at::Tensor& t) { return t.to_mkldnn(); },
+  };
+  for (const auto& layout : layouts) {
+    EXPECT_EQ(difference({"output", layout(right), layout(right), right.to(at::kDouble)}, {}), std::nullopt);
+    EXPECT_NE(difference({"output", layout(wrong), layout(right), right.to(at::kDouble)}, {}), std::nullopt);
+    EXPECT_NE(difference({"output", right, layout(right), {}}, {}), std::nullopt) << "another layout";
+    EXPECT_EQ(largest(layout(wrong)), 2);
+  }
+  const auto none = [](const at::Tensor& t) { return t.to(at::kMeta); };
+  EXPECT_EQ(difference({"output", none(wrong), none(right), {}}, {}), std::nullopt);
+  EXPECT_NE(difference({"output", none(at::ones(3)), none(right), {}}, {}), std::nullopt) << "another shape";
+  EXPECT_EQ(largest(none(right)), 0);
 }
 
 // The mean of numbers that cancel has as large an error as they do.

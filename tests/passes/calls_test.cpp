@@ -1,0 +1,111 @@
+// What is inlined of calls, how, and how long it takes.
+#include "passes/calls.h"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/jit/passes/inliner.h>
+
+#include <ctime>
+
+#include "ir.h"
+#include "source.h"
+
+namespace tailor::test {
+namespace {
+
+// Modules in modules, each with a method of its own beside forward and a call of the one inside it, in a branch.
+Module nested(int depth) {
+  const std::string name = "Nested" + std::to_string(depth);
+  Module module("__torch__." + name);
+  std::string inner = "torch.relu(x)";
+  if (depth > 0) {
+    module.register_module("inner", nested(depth - 1));
+    inner = "self.inner.forward(x)";
+  }
+  define(module,
+         "def twice(self, x):\n  return x + x\n"
+         "def forward(self, x):\n  y = self.twice(x)\n  if bool(x.size(0) > 2):\n    y = " +
+             inner + "\n  return y * 3.0\n",
+         name + ".py");
+  return module;
+}
+
+const torch::jit::GraphFunction& forward_of(const Module& module) {
+  return *torch::jit::tryToGraphFunction(module.get_method("forward").function());
+}
+
+// Each node, but constants, which may stand in any order, with its line and the calls that led to it.
+std::vector<std::string> described(Block* top) {
+  std::vector<std::string> all;
+  for_each_block(top, [&](Block* block) {
+    for (const Node* node : block->nodes()) {
+      if (node->kind() == c10::prim::Constant) continue;
+      std::string text = node->kind().toQualString();
+      const auto add = [&](const torch::jit::SourceRange& range) {
+        const auto place = range.file_line_col();
+        text += place ? " " + std::get<0>(*place) + ":" + std::to_string(std::get<1>(*place)) : " nowhere";
+      };
+      add(node->sourceRange());
+      if (const auto stack = node->callstack(); stack && *stack) {
+        for (const auto& [function, range, instance] : (*stack)->vec()) {
+          text += " in " + function->name();
+          add(range);
+        }
+      }
+      all.push_back(text);
+    }
+  });
+  return all;
+}
+
+TEST(InlinedCopy, IsTorchsOwnLineByLine) {
+  const Module module = nested(5);
+  const auto theirs = forward_of(module).graph()->copy();
+  torch::jit::Inline(*theirs);
+  const auto ours = inlined_copy(forward_of(module));
+  EXPECT_EQ(described(ours->block()), described(theirs->block()));
+  std::size_t deepest = 0;
+  for_each_block(ours->block(), [&](Block* block) {
+    for (const Node* node : block->nodes())
+      if (const auto stack = node->callstack(); stack && *stack) deepest = std::max(deepest, (*stack)->vec().size());
+  });
+  EXPECT_EQ(deepest, 6u) << "five modules and a method of the innermost";
+}
+
+TEST(InlinedCopy, LeavesTheGraphsOfAllAlone) {
+  const Module module = nested(3);
+  std::vector<std::string> before;
+  for (const auto& inner : module.modules()) before.push_back(forward_of(inner).graph()->toString(true));
+  inlined_copy(forward_of(module));
+  std::size_t i = 0;
+  for (const auto& inner : module.modules()) EXPECT_EQ(forward_of(inner).graph()->toString(true), before[i++]);
+}
+
+// Of the processor, for this thread: what else runs on the machine does not count.
+double seconds_to_inline(const Module& module) {
+  timespec begin{}, end{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+  for (int i = 0; i < 3; ++i) inlined_copy(forward_of(module));
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+  return static_cast<double>(end.tv_sec - begin.tv_sec) + 1e-9 * static_cast<double>(end.tv_nsec - begin.tv_nsec);
+}
+
+// Eight times as deep; if each level were copied for each around it, it would be 64 times.
+TEST(InlinedCopy, GrowsWithTheDepthOfCalls) {
+  const Module few = nested(25), many = nested(200);
+  seconds_to_inline(few);
+  const double little = seconds_to_inline(few), much = seconds_to_inline(many);
+  EXPECT_LT(much, 24 * little + 0.1) << little << " s, " << much << " s";
+}
+
+TEST(LeadsTo, WhatIsCalled) {
+  const Module plain = nested(4);
+  EXPECT_FALSE(leads_to(plain.get_method("forward").function(), has_linear));
+  const Module linear = net("return torch.relu(self.linear(x))");
+  EXPECT_TRUE(leads_to(linear.get_method("forward").function(), has_linear)) << "in a submodule";
+  EXPECT_FALSE(leads_to(linear.get_method("forward").function(), has_tailor_op));
+  const Module forked = net("f = fork(self.linear, x); return torch.wait(f)");
+  EXPECT_TRUE(leads_to(forked.get_method("forward").function(), has_linear)) << "in what is forked";
+}
+
+}  // namespace
+}  // namespace tailor::test

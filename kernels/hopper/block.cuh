@@ -65,6 +65,9 @@ struct Block {
     cooperative_groups::this_grid().sync();
   }
 
+  static_assert(pieces != 2 || (!in_turns && rows_asked_for % Memory::rows == 0),
+                "a tile's rows are asked for together");
+
   // One thread: fills the ring.
   __device__ __forceinline__ void fetch_stages() {
     // In turns the weight is read again for the other turn.

@@ -66,7 +66,7 @@ constexpr int halves_step = 64;
 // Says where those of a matrix lie: from `place` on, which is null to ask only how many bytes they are.
 std::int64_t place_halves(Halves& halves, SplitMatrix Halves::*matrix, void* place);
 
-// Makes those that are not made yet, on `stream` (a cudaStream_t). Null, or what went wrong.
+// Makes those that are not made yet and are not to be made beside the products, on `stream` (a cudaStream_t). Null, or what went wrong.
 const char* make_halves(const Halves& halves, void* stream);
 
 }  // namespace tailor::hopper

@@ -31,9 +31,8 @@ __device__ __forceinline__ void make_row(const Halves& halves, int row) {
   const float up = Scale(largest).up;
   auto* const high = static_cast<__half*>(halves.x.halves) + static_cast<std::int64_t>(row) * 2 * halves.padded;
   Found found;
-  for_packets<1>(halves, row, halves.padded, [&](const Values& values, int to) {
-    if (to < halves.padded) split(values, up, high + to, high + halves.padded + to, found);
-  });
+  for_packets<1>(halves, row, halves.padded,
+                 [&](const Values& values, int to) { split(values, up, high + to, high + halves.padded + to, found); });
   const FoundByAll all = gather(found);
   if (threadIdx.x % 32 == 0) halves.x.facts[row] = facts_from(all, largest, Scale(largest), halves.inner);
 }
@@ -50,8 +49,8 @@ __device__ __forceinline__ void make_rows_beside(const Halves& halves) {
   int next;
   for (int row = take(); row < halves.x.rows; row = next) {
     next = take();
-    if (speaks && next < halves.x.rows) {
-      constexpr int most = 1 << 16;  // the engine counts bytes in 32 bits
+    if (speaks && next < halves.x.rows && halves.inner >= packet) {
+      constexpr int most = 1 << 16;  // the engine counts sixteens of bytes in 16 bits
       bring_into_second_cache(halves.x.from + next * halves.x.stride, min(halves.inner, most) / packet * 16);
     }
     make_row(halves, row);

@@ -51,7 +51,7 @@ struct TensorFloat32 {
   static constexpr CUtensorMapDataType of_result = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
 };
 
-// float32 as the sum of two halves, which a kernel before has made (halves.h).
+// float32 as the sum of two halves, which a kernel before has made, or warps beside the products (halves.h).
 struct TwoHalves {
   using Element = float;
   using Operand = __half;

@@ -41,6 +41,20 @@ void for_each_vector(const Chain& chain, Visit visit) {
 // variable was made from, among which may be the other inputs.
 at::Tensor cut(const at::Tensor& tensor) { return tensor.defined() ? tensor.view_as(tensor) : tensor; }
 
+// A copy that autograd knows nothing of: what the node is given of the original is its place in the graph, where that wants gradients.
+at::Tensor copy_of(const at::Tensor& tensor) {
+  const at::AutoDispatchBelowADInplaceOrView no_history;
+  return tensor.clone();
+}
+
+// A variable of its own with the copy's value, in the original's place in the graph.
+at::Tensor in_place_of(const torch::autograd::Edge& original, const at::Tensor& copy) {
+  if (!copy.defined() || !original.is_valid()) return copy;
+  at::Tensor own = copy.tensor_data();
+  torch::autograd::impl::set_gradient_edge(own, original);
+  return own;
+}
+
 c10::IValue optional_value(const at::Tensor& tensor) { return tensor.defined() ? c10::IValue(tensor) : c10::IValue(); }
 
 }  // namespace
@@ -48,17 +62,16 @@ c10::IValue optional_value(const at::Tensor& tensor) { return tensor.defined() ?
 std::shared_ptr<TailBackward> TailBackward::prepare(FastCall& call, const at::Tensor& y) {
   const std::shared_ptr<TailBackward> node(new TailBackward, torch::autograd::deleteNode);
   TailTensors& tensors = call.tensors;
-  // Eager keeps neither the operand of an addition nor the bias of a norm, so that writing to them is allowed.
-  for_each_vector(*call.chain, [&](std::size_t i, const Step& reader) {
-    if (reader.kind == Step::Kind::add) tensors.vectors[i] = tensors.vectors[i].clone();
-  });
-  node->chain_ = call.chain;
-  if (tensors.norm_bias.defined() && node->reads_norm_bias()) tensors.norm_bias = tensors.norm_bias.clone();
-
   static_assert(max_operands == 2);
   const at::Tensor own_bias = call.bias.defined() && call.bias.requires_grad() ? call.bias : at::Tensor();
   node->set_next_edges(torch::autograd::collect_next_edges(y, own_bias, tensors.vectors[0], tensors.vectors[1],
                                                            tensors.norm_weight, tensors.norm_bias));
+  node->chain_ = call.chain;
+  // Eager keeps neither the operand of an addition nor the bias of a norm, so that writing to them is allowed.
+  for_each_vector(*call.chain, [&](std::size_t i, const Step& reader) {
+    if (reader.kind == Step::Kind::add) tensors.vectors[i] = node->copies_[i] = copy_of(tensors.vectors[i]);
+  });
+  if (tensors.norm_bias.defined() && node->reads_norm_bias()) tensors.norm_bias = copy_of(tensors.norm_bias);
   node->paths_ = call.paths;
   node->tail_ = call.tail;
   node->tail_.out = node->tail_.norm.workspace = nullptr;  // of the forward, and gone when that returns
@@ -76,7 +89,7 @@ void TailBackward::attach(std::shared_ptr<TailBackward> node, const FastCall& ca
   const TailTensors& tensors = call.tensors;
   node->y_ = Saved(y, false);
   for (std::size_t i = 0; i < max_operands; ++i) {
-    node->vectors_[i] = Saved(tensors.vectors[i], false);
+    if (!node->copies_[i].defined()) node->vectors_[i] = Saved(tensors.vectors[i], false);
     node->numbers_[i] = Saved(call.numbers[i], false);
   }
   node->norm_weight_ = Saved(tensors.norm_weight, false);
@@ -92,6 +105,7 @@ void TailBackward::release_variables() {
   for (Saved* saved : {&y_, &norm_weight_, &running_mean_, &running_var_}) saved->reset_data();
   for (auto* several : {&vectors_, &numbers_})
     for (Saved& saved : *several) saved.reset_data();
+  for (at::Tensor& copy : copies_) copy.reset();
   statistics_.reset();
   bias_.reset();
   norm_bias_.reset();
@@ -104,7 +118,8 @@ TailBackward::Inputs TailBackward::unpack() {
   found.y = y_.unpack(self);
   found.bias = bias_;
   for (std::size_t i = 0; i < max_operands; ++i) {
-    found.tensors.vectors[i] = vectors_[i].unpack(self);
+    found.is_copy[i] = copies_[i].defined();
+    found.tensors.vectors[i] = found.is_copy[i] ? copies_[i] : vectors_[i].unpack(self);
     numbers_[i].unpack(self);
   }
   found.tensors.norm_weight = norm_weight_.unpack(self);
@@ -196,9 +211,13 @@ variable_list TailBackward::by_reference(const Inputs& found, const at::Tensor& 
   variable_list own(inputs);
   own[linear] = cut(found.y);
   own[bias] = cut(found.bias);
-  for (std::size_t i = 0; i < max_operands; ++i) own[first_vector + i] = cut(found.tensors.vectors[i]);
+  for (std::size_t i = 0; i < max_operands; ++i) {
+    const at::Tensor& vector = found.tensors.vectors[i];
+    own[first_vector + i] = cut(found.is_copy[i] ? in_place_of(next_edge(first_vector + i), vector) : vector);
+  }
   own[norm_weight] = cut(found.tensors.norm_weight);
-  own[norm_bias] = cut(found.tensors.norm_bias);
+  own[norm_bias] =
+      cut(reads_norm_bias() ? in_place_of(next_edge(norm_bias), found.tensors.norm_bias) : found.tensors.norm_bias);
 
   // The bias is in y already, though not in its history: it gets there by being added once more, and the sum is then
   // overwritten with y. What is added to undo it, bias - bias, would be NaN of an infinite one.

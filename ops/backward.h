@@ -32,6 +32,7 @@ class TailBackward final : public torch::autograd::Node {
   struct Inputs {
     at::Tensor y, bias;
     TailTensors tensors;
+    std::array<bool, max_operands> is_copy{};  // of a vector
   };
   Inputs unpack();  // raises eager's own error where one was written to since
   bool are_as_saved(const Inputs& found) const;
@@ -48,7 +49,8 @@ class TailBackward final : public torch::autograd::Node {
   at::Tensor bias_;       // its value is not needed
   at::Tensor norm_bias_;  // our own copy, or its value is not needed
   std::array<Saved, max_operands> vectors_;
-  std::array<Saved, max_operands> numbers_;  // only to see that nobody has written to them, as eager would
+  std::array<at::Tensor, max_operands> copies_;  // instead, of those that eager would not have kept
+  std::array<Saved, max_operands> numbers_;      // only to see that nobody has written to them, as eager would
   Saved norm_weight_, running_mean_, running_var_;
   at::Tensor statistics_;
 };

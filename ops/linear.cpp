@@ -38,13 +38,16 @@ WholePaths& paths() {
   return found;
 }
 
+// Asked before any view is made: most matrices are none of ours.
+bool may_take(const at::Tensor& matrix) {
+  return matrix.scalar_type() == at::kFloat && matrix.is_cuda() && !paths().empty();
+}
+
 // x · weightᵀ + bias by our kernel, or undefined where it does not take that. `parameter` is the weight where what was kept of it may
 // be used.
 at::Tensor by_kernel(const Operand& x, const Operand& weight, const at::Tensor& bias,
                      const at::Tensor& parameter = {}) {
-  if (paths().empty() || !x.matrix.is_cuda() || x.matrix.scalar_type() != at::kFloat || !x.is_dense() ||
-      !weight.is_dense() || !is_dense_vector(bias))
-    return {};
+  if (!x.is_dense() || !weight.is_dense() || !is_dense_vector(bias)) return {};
   Linear linear = linear_of(x.matrix, x.matrix.stride(0), weight.matrix, bias);
   linear.inner = x.inner();
   linear.x_transposed = x.transposed;
@@ -113,7 +116,7 @@ class ProductBackward final : public torch::autograd::Node {
            unusual_tensor(b) == nullptr && a.device() == b.device() && a.scalar_type() == b.scalar_type();
   }
   static at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
-    if (is_ordinary(a, b) && a.size(1) == b.size(0)) {
+    if (may_take(a) && is_ordinary(a, b) && a.size(1) == b.size(0)) {
       const c10::OptionalDeviceGuard guard(a.device());
       if (at::Tensor out = by_kernel(operand_of(a), operand_of(b.t()), {}); out.defined()) return out;
     }
@@ -128,7 +131,7 @@ class ProductBackward final : public torch::autograd::Node {
 
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
   const bool is_matrix = input.dim() == 2 || (input.dim() > 2 && input.is_contiguous());
-  if (!is_matrix) return at::linear(input, weight, bias);
+  if (!is_matrix || !may_take(input)) return at::linear(input, weight, bias);
   at::Tensor out;
   {
     const c10::AutoGradMode off(false);  // the node is our own

@@ -36,6 +36,18 @@ void for_each_fork_here(Block* block, const Visitor& visit) {
   });
 }
 
+// Inlining may show what an object is of which the graph knows no more than what it can do.
+bool calls_an_interface(Block* top) {
+  bool found = false;
+  for_each_block(top, [&](Block* block) {
+    for (Node* node : block->nodes()) {
+      found = found || (node->kind() == c10::prim::CallMethod && node->input(0)->type()->cast<c10::InterfaceType>());
+      if (const auto forked = forked_graph(node)) found = found || calls_an_interface(forked->block());
+    }
+  });
+  return found;
+}
+
 // The functions that a graph calls, directly or in what it forks.
 void for_each_call(Block* block, const std::function<void(Function&)>& visit) {
   for_each_call_here(block, visit);
@@ -82,6 +94,8 @@ class Within {
       Stack& whole = known_[own->get()];
       if (!whole) whole = within(outer_, *own);
       node->setCallStack(whole);
+    } else {
+      node->setCallStack(outer_);
     }
     for (Block* block : node->blocks())
       for (Node* inner : block->nodes()) put(inner);
@@ -166,12 +180,16 @@ void add_called(Function& function, Functions& called) {
 }
 
 bool leads_to(Function& function, bool (*is_wanted)(const Block*)) {
-  Functions all{&function};
-  add_called(function, all);
-  return std::any_of(all.begin(), all.end(), [&](Function* each) {
-    auto* graph_function = torch::jit::tryToGraphFunction(*each);
-    return graph_function && is_wanted(graph_function->graph()->block());
-  });
+  Functions seen;
+  const std::function<bool(Function&)> leads = [&](Function& one) {
+    auto* graph_function = torch::jit::tryToGraphFunction(one);
+    if (!graph_function || !seen.insert(&one).second) return false;
+    Block* block = graph_function->graph()->block();
+    bool found = is_wanted(block) || calls_an_interface(block);
+    if (!found) for_each_call(block, [&](Function& callee) { found = found || leads(callee); });
+    return found;
+  };
+  return leads(function);
 }
 
 void add_inlined(const GraphFunction& function, Functions& called) {

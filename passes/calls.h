@@ -9,7 +9,7 @@
 
 namespace tailor {
 
-// A copy of the function's graph, calls inlined, those in what it forks too: but for those that keep_calls() finds.
+// A copy of the function's graph, calls inlined, those in what it forks too: but for those that kept_calls() finds.
 std::shared_ptr<Graph> inlined_copy(const torch::jit::GraphFunction& function);
 
 using Functions = std::unordered_set<torch::jit::Function*>;
@@ -17,7 +17,8 @@ using Functions = std::unordered_set<torch::jit::Function*>;
 // Adds all that the function calls, directly or not.
 void add_called(torch::jit::Function& function, Functions& called);
 
-// Whether the function or anything that it calls has a block of that kind: has_linear or has_tailor_op.
+// Whether the function or anything that it calls has a block of that kind: has_linear or has_tailor_op. What is called through an
+// interface may be anything.
 bool leads_to(torch::jit::Function& function, bool (*is_wanted)(const torch::jit::Block*));
 
 // Adds what calls were inlined of, as they are in a graph that was fused. The functions may be gone: they are not to be looked at.

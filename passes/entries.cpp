@@ -38,7 +38,7 @@ std::vector<std::string> names_of(const Node* node, Value* weight) {
 // The weight of the linear that the node begins, or that is fused in it; null where there is none.
 Value* weight_at(Node* node) {
   if (fused_chain(node)) return node->input(1);
-  if (is_scaled_linear(node)) return node->input(2);
+  if (const auto other = other_linear_at(node)) return other->weight;
   const auto linears = linears_at(node);
   return linears.empty() ? nullptr : linears.front().weight;
 }

@@ -58,6 +58,16 @@ bool take_right(Value* right, Linear& linear, Right allowed = Right::transpose_o
   return linear.weight != nullptr;
 }
 
+// Whether a tensor is the module's own or is made of one that is.
+bool is_of_module(Value* value) {
+  while (true) {
+    Node* node = seen(value)->node();
+    if (node->kind() == c10::prim::GetAttr) return is_tensor(value);
+    if (!node->kind().is_aten() || node->inputs().empty() || !is_tensor(value)) return false;
+    value = node->input(0);
+  }
+}
+
 // The linear with what is added to it for a bias, in each way in which it may be read so.
 std::vector<Linear> with_a_bias(const Linear& linear) {
   std::vector<Linear> found;
@@ -118,10 +128,18 @@ std::vector<Linear> linears_at(Node* node, Right allowed) {
   return found;
 }
 
-bool is_scaled_linear(Node* node) {
-  Linear linear{{node}};
-  return is_aten(node, "addmm") && node->inputs().size() == 5 && take_right(node->input(2), linear) &&
-         !(is_constant_one(node->input(3)) && is_constant_one(node->input(4)));
+std::optional<OtherLinear> other_linear_at(Node* node) {
+  const bool is_sum = is_aten(node, "addmm") && !is_in_place(node) && node->inputs().size() == 5;
+  const bool is_product = (is_aten(node, "matmul") || is_aten(node, "mm")) && node->inputs().size() == 2;
+  if (!is_sum && !is_product) return std::nullopt;
+  Value* right = node->input(is_sum ? 2 : 1);
+  if (Linear linear{{node}}; take_right(right, linear)) {
+    if (is_product || (is_constant_one(node->input(3)) && is_constant_one(node->input(4)))) return std::nullopt;
+    return OtherLinear{right, describe(node) + " has an alpha or a beta"};
+  }
+  if (!is_of_module(right)) return std::nullopt;
+  return OtherLinear{right, describe(node) + " multiplies by " + describe(seen(right)) +
+                                ", where a linear has the transpose of its weight, as in x @ w.t()"};
 }
 
 }  // namespace tailor

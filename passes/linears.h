@@ -1,5 +1,6 @@
 // A linear in a graph, however its author spelled it.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,12 @@ inline constexpr const char* turn = "numpy_T";
 // The ways in which `node` begins a linear, the longest first; none where it does not.
 std::vector<Linear> linears_at(Node* node, Right allowed = Right::transpose_or_matrix);
 
-// addmm(b, x, w.t()) with an alpha or a beta, which no rule takes.
-bool is_scaled_linear(Node* node);
+// A product with what the module holds, or with what was made of that, in a form that no rule takes: and why none does.
+struct OtherLinear {
+  Value* weight;
+  std::string reason;
+};
+std::optional<OtherLinear> other_linear_at(Node* node);
 
 // Which of the transposes that ops/reference.cpp names the node is; empty for anything else.
 std::string transpose_of(const Node* node);

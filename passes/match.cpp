@@ -22,11 +22,11 @@ class Matcher {
     begin();
     for (int i = 1; i <= chain_.last(); ++i) {
       if (step(i).is_operand()) continue;
-      if (!find(i)) return Miss{parts_found(), right_operation_, reason_};
+      if (!find(i)) return Miss{parts_found(), right_operation_, has_doubtful_operand(), reason_};
       previous_ = i;
     }
     in_order();
-    if (!operands_come_from_outside() || !interior_is_private()) return Miss{parts_found(), true, reason_};
+    if (!operands_come_from_outside() || !interior_is_private()) return Miss{parts_found(), true, false, reason_};
     spell();
     return std::move(match_);
   }
@@ -234,6 +234,20 @@ class Matcher {
 
   bool is_part(const Node* node) const {
     return std::any_of(match_.parts.begin(), match_.parts.end(), [&](const Part& p) { return p.node == node; });
+  }
+
+  // Whether an operand so far is made of what the chain computes: then it is rather a part of another rule.
+  bool has_doubtful_operand() const {
+    const auto is_result = [&](const Value* value) {
+      const auto& all = match_.results;
+      return std::find(all.begin(), all.end(), seen(const_cast<Value*>(value))) != all.end();
+    };
+    for (int i = 1; i <= previous_; ++i) {
+      if (!step(i).is_operand() || match_.arguments[static_cast<std::size_t>(i)].empty()) continue;
+      const auto inputs = seen(match_.arguments[static_cast<std::size_t>(i)][0])->node()->inputs();
+      if (std::any_of(inputs.begin(), inputs.end(), is_result)) return true;
+    }
+    return false;
   }
 
   bool operands_come_from_outside() {

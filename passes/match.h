@@ -50,9 +50,10 @@ struct Match {
 struct Miss {
   int parts;             // how many nodes were found after the linear
   bool right_operation;  // the next was the right one in a form that the rule does not take
+  bool doubtful;         // what was taken for an operand is made of what the chain computes
   std::string reason;
 
-  int nearness() const { return 2 * parts + right_operation; }
+  int nearness() const { return 2 * parts + right_operation - doubtful; }
 };
 
 // Whether the node's gradient is computed from its result.

@@ -63,8 +63,8 @@ std::vector<Site> fuse_function(Function& function, const PassOptions& options) 
   auto* graph_function = torch::jit::tryToGraphFunction(function);
   if (!graph_function) return {};
   // Where there is nothing to do, a copy of the whole takes longer than to find that out.
-  const bool looks_for_linears = options.fuses && leads_to(function, has_linear);
-  if (!looks_for_linears && !leads_to(function, has_tailor_op)) return {};
+  const auto has_either = [](const torch::jit::Block* block) { return has_linear(block) || has_tailor_op(block); };
+  if (!leads_to(function, options.fuses ? +has_either : has_tailor_op)) return {};
   const auto graph = inlined_copy(*graph_function);
   const PassResult result = run_pass(graph, options);
   if (result.changed) {

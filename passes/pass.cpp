@@ -145,9 +145,8 @@ class Search {
       } else if (!claimed_.contains(node)) {
         if (const auto linears = linears_at(node); !linears.empty())
           findings_.push_back(examine(node, linears));
-        else if (is_scaled_linear(node))
-          findings_.push_back(
-              {{"", options_.method, source_line(node), false, describe(node) + " has an alpha or a beta"}, {}, node});
+        else if (const auto other = other_linear_at(node))
+          findings_.push_back({{"", options_.method, source_line(node), false, other->reason}, {}, node});
       }
       if (is_guarded(node))
         look(node->blocks()[0]);
@@ -250,7 +249,7 @@ std::vector<const Node*> linears_of(Block* top) {
   std::vector<const Node*> all;
   for_each_block(top, [&](Block* block) {
     for (Node* node : block->nodes())
-      if (!linears_at(node).empty() || is_scaled_linear(node)) all.push_back(node);
+      if (!linears_at(node).empty() || other_linear_at(node)) all.push_back(node);
   });
   return all;
 }

@@ -38,7 +38,7 @@ enum class UnknownLine { of_linear, none };
 bool unfuse_graph(const std::shared_ptr<torch::jit::Graph>& graph, std::vector<Site>& sites, const std::string& method,
                   UnknownLine unknown = UnknownLine::of_linear);
 
-bool has_linear(const torch::jit::Block* block);  // a quick look, in calls and forks too
+bool has_linear(const torch::jit::Block* block);  // a quick look, in forks too
 bool has_tailor_op(const torch::jit::Block* block);
 
 // The graph that a forked node runs, or null.

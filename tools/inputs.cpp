@@ -143,7 +143,8 @@ c10::IValue fitted(const c10::IValue& value, const c10::TypePtr& type) {
     auto elements = value.toTupleRef().elements().vec();
     if (elements.size() != tuple->elements().size()) return value;
     for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = fitted(elements[i], tuple->elements()[i]);
-    return c10::ivalue::Tuple::create(std::move(elements));
+    return tuple->schema() ? c10::ivalue::Tuple::createNamed(std::move(elements), tuple)
+                           : c10::ivalue::Tuple::create(std::move(elements));
   }
   if (const auto dict = type->cast<c10::DictType>(); dict && value.isGenericDict()) {
     c10::impl::GenericDict typed(dict->getKeyType(), dict->getValueType());

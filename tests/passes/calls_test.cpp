@@ -22,7 +22,7 @@ Module nested(int depth) {
     inner = "self.inner.forward(x)";
   }
   define(module,
-         "def twice(self, x):\n  return x + x\n"
+         "def twice(self, x):\n  print(1)\n  return x + x\n"
          "def forward(self, x):\n  y = self.twice(x)\n  if bool(x.size(0) > 2):\n    y = " +
              inner + "\n  return y * 3.0\n",
          name + ".py");
@@ -33,12 +33,13 @@ const torch::jit::GraphFunction& forward_of(const Module& module) {
   return *torch::jit::tryToGraphFunction(module.get_method("forward").function());
 }
 
-// Each node, but constants, which may stand in any order, with its line and the calls that led to it.
+// Each node with its line and the calls that led to it: but constants, which may stand in any order, and what gives nothing, of which
+// torch leaves a call out.
 std::vector<std::string> described(Block* top) {
   std::vector<std::string> all;
   for_each_block(top, [&](Block* block) {
     for (const Node* node : block->nodes()) {
-      if (node->kind() == c10::prim::Constant) continue;
+      if (node->kind() == c10::prim::Constant || node->outputs().empty()) continue;
       std::string text = node->kind().toQualString();
       const auto add = [&](const torch::jit::SourceRange& range) {
         const auto place = range.file_line_col();
@@ -69,6 +70,17 @@ TEST(InlinedCopy, IsTorchsOwnLineByLine) {
       if (const auto stack = node->callstack(); stack && *stack) deepest = std::max(deepest, (*stack)->vec().size());
   });
   EXPECT_EQ(deepest, 6u) << "five modules and a method of the innermost";
+}
+
+TEST(InlinedCopy, SaysOfWhatGivesNothingWhoCalledIt) {
+  const auto graph = inlined_copy(forward_of(nested(3)));
+  std::vector<std::size_t> calls;
+  for_each_block(graph->block(), [&](Block* block) {
+    for (const Node* node : block->nodes())
+      if (node->kind() == c10::prim::Print)
+        calls.push_back(node->callstack() && *node->callstack() ? (*node->callstack())->vec().size() : 0);
+  });
+  EXPECT_EQ(calls, (std::vector<std::size_t>{0, 1, 2, 3})) << "the outermost module's, and those in it";
 }
 
 TEST(InlinedCopy, LeavesTheGraphsOfAllAlone) {

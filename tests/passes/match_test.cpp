@@ -93,6 +93,8 @@ const NearMiss mul_bn_rows[] = {
 INSTANTIATE_TEST_SUITE_P(MulBn, NearMisses, testing::ValuesIn(mul_bn_rows), name_of_row);
 
 const NearMiss sigmoid_mul_add_rows[] = {
+    {"NoFactor", sigmoid_mul_add, "y = self.linear(x); return torch.sigmoid(y) + y",
+     "after `sigmoid` in net.py:3 the rule wants mul, found `add` in net.py:3"},
     {"AlphaTwo", sigmoid_mul_add, "y = self.linear(x); return torch.add(torch.sigmoid(y) * self.factor, y, alpha=2)",
      "`add` in net.py:3 has an alpha, a rounding mode or another form than a plain `add`"},
     {"AlphaAtRunTime", sigmoid_mul_add,
@@ -296,11 +298,30 @@ const NearMiss gn_swish_mul_swish_rows[] = {
 };
 INSTANTIATE_TEST_SUITE_P(GnSwishMulSwish, NearMisses, testing::ValuesIn(gn_swish_mul_swish_rows), name_of_row);
 
-// A product that is no linear is not a site.
+// What the module multiplies by and no rule takes is a site; other products are none.
+const NearMiss others[] = {
+    {"AsItIs", none, "return self.batch_norm(x @ self.square * self.scale)",
+     "`matmul` in net.py:2 multiplies by `square`, where a linear has the transpose of its weight, as in x @ w.t()"},
+    {"Slice", none, "return self.batch_norm(torch.mm(x, self.square[:5]) * self.scale)",
+     "`mm` in net.py:2 multiplies by the result of `slice` in net.py:2, where a linear has the transpose of its "
+     "weight, "
+     "as in x @ w.t()"},
+    {"Sum", none, "return self.batch_norm(torch.addmm(self.b, x, self.square[:5]) * self.scale)",
+     "`addmm` in net.py:2 multiplies by the result of `slice` in net.py:2, where a linear has the transpose of its "
+     "weight, as in x @ w.t()"},
+    {"NoTranspose", none, "return self.batch_norm(x @ self.w.transpose(0, 0) * self.scale)",
+     "`matmul` in net.py:2 multiplies by the result of `transpose` in net.py:2, where a linear has the transpose of "
+     "its "
+     "weight, as in x @ w.t()"},
+    {"Contiguous", none, "return self.batch_norm(x @ self.w.t().contiguous() * self.scale)",
+     "`matmul` in net.py:2 multiplies by the result of `contiguous` in net.py:2, where a linear has the transpose of "
+     "its weight, as in x @ w.t()"},
+};
+INSTANTIATE_TEST_SUITE_P(OtherLinears, NearMisses, testing::ValuesIn(others), name_of_row);
+
 TEST(Linears, OtherProducts) {
-  for (const char* body : {"return self.batch_norm(x @ self.square[:5] * self.scale)",
-                           "return self.batch_norm(torch.addmm(self.b, x, self.square[:5]) * self.scale)",
-                           "return self.batch_norm(x @ self.w.transpose(0, 0) * self.scale)"})
+  for (const char* body : {"return self.batch_norm(x @ torch.relu(x) * self.scale)",
+                           "return self.batch_norm(torch.addmm(self.b, x, x * self.w) * self.scale)"})
     EXPECT_TRUE(fuse_graph(graph_of(net(body))).empty()) << body;
 }
 

@@ -289,7 +289,13 @@ TEST(Permuted, IsATranspose) {
     EXPECT_EQ(difference(graph_of(module), graph, module), "") << product;
   }
   const auto other = graph_of(net("return self.bn((x @ self.w.t().permute(0, 1)) * self.scale)"));
-  EXPECT_TRUE(fuse_graph(other).empty());
+  const auto sites = fuse_graph(other);
+  ASSERT_EQ(sites.size(), 1u);
+  EXPECT_FALSE(sites[0].fused);
+  EXPECT_EQ(
+      sites[0].reason,
+      "`matmul` in net.py:2 multiplies by the result of `permute` in net.py:2, where a linear has the transpose of "
+      "its weight, as in x @ w.t()");
 }
 
 }  // namespace

@@ -37,6 +37,50 @@ class OneLayer(ThroughAnInterface):
     part: Layer
 
 
+def through(part: Block, x: torch.Tensor) -> torch.Tensor:
+    return part.forward(x)
+
+
+class GivenToAFunction(torch.nn.Module):
+    """Which knows the part by its interface only; its caller knows the class."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def forward(self, x):
+        return through(self.part, x)
+
+
+@torch.jit.interface
+class Formula:
+    def of(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        pass
+
+
+@torch.jit.script
+class Gate:
+    def __init__(self):
+        pass
+
+    def of(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.linear(x, weight)
+        return torch.sigmoid(y) * 0.5 + y
+
+
+def work_out(formula: Formula, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return formula.of(x, weight)
+
+
+class GivesAnObject(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(N, K))
+
+    def forward(self, x):
+        return work_out(Gate(), x, self.weight)
+
+
 class TwoOfOneClass(torch.nn.Module):
     def __init__(self, one, other):
         super().__init__()
@@ -193,6 +237,13 @@ class ModulesTest(Following):
     def test_what_is_called_through_an_interface(self):
         for row, model, what in self.each(ThroughAnInterface):
             self.assert_sites(model, [("part.forward", row.rule)], what)
+
+    def test_what_a_function_is_given_as_an_interface(self):
+        for row, model, what in self.each(GivenToAFunction):
+            self.assert_sites(model, [("forward", row.rule)], what)
+        for on in (False, True):
+            with auto(on):
+                self.assert_sites(torch.jit.script(GivesAnObject()), [("forward", "linear_sigmoid_mul_add")], f"an object, {on}")
 
     def test_other_modules_behind_the_interface_of_one_class(self):
         with auto(False):

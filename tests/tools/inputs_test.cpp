@@ -89,6 +89,12 @@ TEST(Fitted, GivesAValueItsArgumentsType) {
 
   const auto tuple_type = c10::TupleType::create({dict_type, c10::IntType::get()});
   EXPECT_TRUE(fitted(c10::ivalue::Tuple::create(dict, 3), tuple_type).type()->isSubtypeOf(*tuple_type));
+
+  const auto named = c10::TupleType::createNamed(c10::QualifiedName("Pair"), std::vector<std::string>{"left", "right"},
+                                                 std::vector<c10::TypePtr>{tensor, c10::FloatType::get()});
+  const c10::IValue pair = fitted(c10::ivalue::Tuple::create(at::ones({2}), 3), named);
+  EXPECT_TRUE(pair.type()->isSubtypeOf(*named)) << pair.type()->repr_str();
+  EXPECT_EQ(pair.toTupleRef().elements()[1].toDouble(), 3);
 }
 
 TEST(Fitted, LeavesWhatDoesNotFit) {

@@ -1,5 +1,6 @@
 #include "calls.h"
 
+#include <torch/csrc/jit/api/compilation_unit.h>
 #include <torch/csrc/jit/ir/ir_views.h>
 #include <torch/csrc/jit/passes/inliner.h>
 
@@ -7,24 +8,66 @@
 #include <functional>
 #include <unordered_map>
 
+#include "effects.h"
 #include "pass.h"
 
 namespace tailor {
 namespace {
 
+using torch::jit::CompilationUnit;
 using torch::jit::Function;
 using torch::jit::GraphFunction;
+using Visit = std::function<void(Function&)>;
 
-void for_each_call_here(Block* block, const std::function<void(Function&)>& visit) {
+// Which classes may stand behind an interface.
+struct Unit {
+  std::shared_ptr<CompilationUnit> classes;  // null where nobody knows
+  bool modules = false;                      // whether they are to be looked at, too
+};
+
+// That of the graph's own class, where it has one.
+std::shared_ptr<CompilationUnit> unit_of(const Graph& graph) {
+  if (graph.inputs().empty()) return nullptr;
+  const auto type = graph.inputs()[0]->type()->cast<c10::ClassType>();
+  return type ? type->compilation_unit() : nullptr;
+}
+
+void for_each_behind(const c10::InterfaceType& interface, const std::string& name, const Unit& unit,
+                     const Visit& visit) {
+  for (Function* function : unit.classes->get_functions()) {  // null where one was taken back
+    if (!function || function->name() != name || function->getSchema().arguments().empty()) continue;
+    const auto self = function->getSchema().arguments()[0].type()->cast<c10::ClassType>();
+    if (self && (unit.modules || !self->is_module()) && self->isSubtypeOf(interface)) visit(*function);
+  }
+}
+
+// What the pass does not inline: torch, neither.
+void for_each_distant_callee(const Node* node, const Unit& unit, const Visit& visit) {
+  if (node->kind() == c10::prim::CallMethod) {
+    const auto interface = node->input(0)->type()->cast<c10::InterfaceType>();
+    if (interface && unit.classes) for_each_behind(*interface, node->s(c10::attr::name), unit, visit);
+  } else if (is_block_of_no_mode(node)) {
+    if (const auto type = node->input(0)->type()->cast<c10::ClassType>())
+      if (Function* method = type->findMethod(node->kind() == c10::prim::Enter ? "__enter__" : "__exit__"))
+        visit(*method);
+  }
+}
+
+void for_each_callee(const Node* node, const Unit& unit, const Visit& visit) {
+  if (node->kind() == c10::prim::CallFunction) {
+    if (const auto type = node->input(0)->type()->cast<c10::FunctionType>()) visit(*type->function());
+  } else if (const auto type =
+                 node->kind() == c10::prim::CallMethod ? node->input(0)->type()->cast<c10::ClassType>() : nullptr) {
+    if (Function* method = type->findMethod(node->s(c10::attr::name))) visit(*method);
+  } else {
+    for_each_distant_callee(node, unit, visit);
+  }
+}
+
+template <class ForEach>
+void for_each_call_here(Block* block, const Unit& unit, const Visit& visit, ForEach for_each) {
   for_each_block(block, [&](Block* inner) {
-    for (const Node* node : inner->nodes()) {
-      if (node->kind() == c10::prim::CallMethod) {
-        if (const auto type = node->input(0)->type()->cast<c10::ClassType>())
-          if (Function* method = type->findMethod(node->s(c10::attr::name))) visit(*method);
-      } else if (node->kind() == c10::prim::CallFunction) {
-        if (const auto type = node->input(0)->type()->cast<c10::FunctionType>()) visit(*type->function());
-      }
-    }
+    for (const Node* node : inner->nodes()) for_each(node, unit, visit);
   });
 }
 
@@ -49,9 +92,9 @@ bool calls_an_interface(Block* top) {
 }
 
 // The functions that a graph calls, directly or in what it forks.
-void for_each_call(Block* block, const std::function<void(Function&)>& visit) {
-  for_each_call_here(block, visit);
-  for_each_fork_here(block, [&](Node&, Graph& forked) { for_each_call(forked.block(), visit); });
+void for_each_call(Block* block, const Unit& unit, const Visit& visit) {
+  for_each_call_here(block, unit, visit, for_each_callee);
+  for_each_fork_here(block, [&](Node&, Graph& forked) { for_each_call(forked.block(), unit, visit); });
 }
 
 // A loop that goes on while a condition holds, or that may be left early.
@@ -65,7 +108,7 @@ bool has_while(Block* top) {
   return found;
 }
 
-std::shared_ptr<Graph> inlined(Graph& graph);
+std::shared_ptr<Graph> inlined(Graph& original);
 
 // What is forked with its calls inlined; null where they have to stay. A file of the graph would have their loops in the forked
 // part, whose constants torch makes arguments of it when it reads the file, a loop's bound among them. It then sees no
@@ -156,40 +199,61 @@ void add_inlined(Block* top, Functions& called, SeenStacks& seen) {
   for_each_fork_here(top, [&](Node&, Graph& forked) { add_inlined(forked.block(), called, seen); });
 }
 
-void add_kept(Block* block, std::vector<GraphFunction*>& kept) {
-  for_each_fork_here(block, [&](Node&, Graph& forked) {
-    add_kept(forked.block(), kept);
-    std::vector<GraphFunction*> calls;
-    for_each_call_here(forked.block(), [&](Function& callee) {
+void add_kept(Block* block, const Unit& unit, std::vector<GraphFunction*>& kept) {
+  const auto add_to = [](std::vector<GraphFunction*>& calls) {
+    return [&](Function& callee) {
       if (auto* function = torch::jit::tryToGraphFunction(callee)) calls.push_back(function);
-    });
+    };
+  };
+  for_each_call_here(block, unit, add_to(kept), for_each_distant_callee);
+  for_each_fork_here(block, [&](Node&, Graph& forked) {
+    add_kept(forked.block(), unit, kept);
+    std::vector<GraphFunction*> calls;
+    for_each_call_here(forked.block(), unit, add_to(calls), for_each_callee);
     if (!calls.empty() && !inlined_fork(forked)) kept.insert(kept.end(), calls.begin(), calls.end());
   });
+}
+
+void add_called(Function& function, Unit unit, Functions& called) {
+  auto* graph_function = torch::jit::tryToGraphFunction(function);
+  if (!graph_function) return;
+  if (auto own = unit_of(*graph_function->graph())) unit.classes = std::move(own);
+  for_each_call(graph_function->graph()->block(), unit, [&](Function& callee) {
+    if (called.insert(&callee).second) add_called(callee, unit, called);
+  });
+}
+
+using IsWanted = bool (*)(const Block*);
+
+bool leads_to(Function& function, IsWanted is_wanted, const Unit& unit, Functions& seen) {
+  auto* graph_function = torch::jit::tryToGraphFunction(function);
+  if (!graph_function || !seen.insert(&function).second) return false;
+  Block* block = graph_function->graph()->block();
+  bool found = is_wanted(block) || (!unit.classes && calls_an_interface(block));
+  if (!found)
+    for_each_call(block, unit, [&](Function& callee) { found = found || leads_to(callee, is_wanted, unit, seen); });
+  return found;
 }
 
 }  // namespace
 
 std::shared_ptr<Graph> inlined_copy(const GraphFunction& function) { return inlined(*function.graph()); }
 
-void add_called(Function& function, Functions& called) {
-  auto* graph_function = torch::jit::tryToGraphFunction(function);
-  if (!graph_function) return;
-  for_each_call(graph_function->graph()->block(), [&](Function& callee) {
-    if (called.insert(&callee).second) add_called(callee, called);
-  });
+void add_called(Function& function, Functions& called) { add_called(function, Unit(), called); }
+
+bool leads_to(Function& function, IsWanted is_wanted) {
+  Functions seen;
+  return leads_to(function, is_wanted, Unit(), seen);
 }
 
-bool leads_to(Function& function, bool (*is_wanted)(const Block*)) {
+bool may_lead_to(const Node* call, IsWanted is_wanted) {
+  const Unit unit{unit_of(*call->owningGraph()), true};
+  const bool is_unknown = call->kind() == c10::prim::CallMethod && call->input(0)->type()->cast<c10::InterfaceType>();
+  if (is_unknown && !unit.classes) return true;
   Functions seen;
-  const std::function<bool(Function&)> leads = [&](Function& one) {
-    auto* graph_function = torch::jit::tryToGraphFunction(one);
-    if (!graph_function || !seen.insert(&one).second) return false;
-    Block* block = graph_function->graph()->block();
-    bool found = is_wanted(block) || calls_an_interface(block);
-    if (!found) for_each_call(block, [&](Function& callee) { found = found || leads(callee); });
-    return found;
-  };
-  return leads(function);
+  bool found = false;
+  for_each_callee(call, unit, [&](Function& callee) { found = found || leads_to(callee, is_wanted, unit, seen); });
+  return found;
 }
 
 void add_inlined(const GraphFunction& function, Functions& called) {
@@ -198,10 +262,16 @@ void add_inlined(const GraphFunction& function, Functions& called) {
 }
 
 std::vector<GraphFunction*> kept_calls(const Functions& functions) {
+  std::vector<std::shared_ptr<Graph>> graphs;
+  Unit unit;
+  for (Function* function : functions) {
+    auto* graph_function = torch::jit::tryToGraphFunction(*function);
+    if (!graph_function) continue;
+    graphs.push_back(graph_function->graph());
+    if (!unit.classes) unit.classes = unit_of(*graphs.back());
+  }
   std::vector<GraphFunction*> kept;
-  for (Function* function : functions)
-    if (auto* graph_function = torch::jit::tryToGraphFunction(*function))
-      add_kept(graph_function->graph()->block(), kept);
+  for (const auto& graph : graphs) add_kept(graph->block(), unit, kept);
   // In the same order each time, for reports.
   std::sort(kept.begin(), kept.end(), [](const auto* one, const auto* other) {
     return one->qualname().qualifiedName() < other->qualname().qualifiedName();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "calls.h"
 #include "pass.h"
 
 namespace tailor {
@@ -111,6 +112,22 @@ bool is_written(const Node* node, const c10::Argument& argument) {
   return node->kind().is_aten() && (is_statistic(argument) || is_written_by_name(node, argument));
 }
 
+bool leaves_modes(const Block* top);
+
+// For good: a `with` block of torch's own gives back what it has taken. What is put off is done in the mode of whoever waits.
+bool leaves_a_mode(const Node* node) {
+  if (node->kind() == c10::prim::awaitable) return leaves_modes(forked_graph(node)->block());
+  return changes_a_mode(node) && node->kind() != c10::prim::Enter && node->kind() != c10::prim::Exit;
+}
+
+bool leaves_modes(const Block* top) {
+  bool found = false;
+  for_each_block(const_cast<Block*>(top), [&](Block* block) {
+    for (const Node* node : block->nodes()) found = found || leaves_a_mode(node);
+  });
+  return found;
+}
+
 }  // namespace
 
 bool is_noticeable(const Node* node) {
@@ -138,13 +155,10 @@ bool changes_a_mode(const Node* node) {
 }
 
 const Node* leaver_of_a_mode(Block* top) {
-  const auto leaves_it = [](const Node* node) {
-    return changes_a_mode(node) && node->kind() != c10::prim::Enter && node->kind() != c10::prim::Exit;
-  };
   const Node* found = nullptr;
   for_each_block(top, [&](Block* block) {
     for (const Node* node : block->nodes())
-      if (!found && leaves_it(node)) found = node;
+      if (!found && (leaves_a_mode(node) || may_lead_to(node, leaves_modes))) found = node;
   });
   return found;
 }

@@ -1,5 +1,7 @@
 #include "kept.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
+
 #include "effects.h"
 
 namespace tailor {
@@ -7,9 +9,17 @@ namespace {
 
 const c10::Symbol mark = c10::Symbol::attr("keeps");
 
+// Of random numbers: an LSTM with dropout among them, which the graph itself does not know to.
+bool draws(const Node* node) {
+  if (node->isNondeterministic()) return true;
+  const auto* schema = node->maybeSchema();
+  const auto op = schema ? c10::Dispatcher::singleton().findSchema(schema->operator_name()) : std::nullopt;
+  return op && op->hasTag(at::Tag::nondeterministic_seeded);
+}
+
 bool does_something(Node* node) {
-  if (!node->kind().is_aten() || node->outputs().size() != 1 || !is_tensor(node->output())) return false;
-  return writes(node) || node->isNondeterministic();
+  if (!node->kind().is_aten() || node->outputs().empty() || !is_tensor(node->outputs()[0])) return false;
+  return writes(node) || draws(node);
 }
 
 }  // namespace
@@ -18,7 +28,7 @@ void keep_unread_effects(Block* top) {
   for_each_block(top, [](Block* block) {
     for (auto node = block->nodes().begin(); node != block->nodes().end(); ++node) {
       if (!does_something(*node)) continue;
-      Node* const reader = block->owningGraph()->create(c10::prim::Print, {node->output()}, 0);
+      Node* const reader = block->owningGraph()->create(c10::prim::Print, {node->outputs()[0]}, 0);
       reader->i_(mark, 1);
       reader->insertAfter(*node);
     }

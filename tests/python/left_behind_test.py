@@ -20,6 +20,8 @@ REFUSED = {
 }
 
 DRAWS = "t = F.dropout(x, 0.5, True); return self.bn(self.gemm(x) * self.scale)"
+RECURS = ("r, h = torch.rnn_tanh(x.unsqueeze(0), x.new_zeros([2, x.size(0), 12]), [self.w, self.proj.weight, self.proj.weight, self.proj.weight], "
+          "False, 2, 0.5, True, False, False); return self.bn(self.gemm(x) * self.scale)")
 NORMS = "h = self.bn(self.gemm(x) * self.scale); z = self.bn_cumulative(h); return h * 2.0"
 WRITES = "v = self.buf * 1.3; t = F.dropout(v, 0.5, False); t.add_(0.3); y = self.gemm(x); return torch.sigmoid(y) * self.factor + y + v"
 
@@ -83,7 +85,7 @@ class LeftBehindTest(Following):
 
     def test_by_what_nobody_reads(self):
         """torch's executor drops it where it optimises; the graph keeps it, and so does that which unfuse gives back."""
-        for body in (DRAWS, NORMS, WRITES):
+        for body in (DRAWS, RECURS, NORMS, WRITES):
             fused, eager = scripted(body), build(body)
             self.assertTrue(is_fused(fused), body)
             unfused = scripted(body)

@@ -1,6 +1,7 @@
 """Which linears of a module with submodules are sites: each once, whoever calls it, and whether a file was between or not."""
 import inspect
 import json
+from typing import Any
 
 import torch
 
@@ -79,6 +80,44 @@ class GivesAnObject(torch.nn.Module):
 
     def forward(self, x):
         return work_out(Gate(), x, self.weight)
+
+
+@torch.jit.script
+class Twice:
+    def __init__(self):
+        pass
+
+    def of(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return x.sum() * weight.sum(1)
+
+
+class GivesOneOfTwo(GivesAnObject):
+    def forward(self, x):
+        formula: Formula = Gate()
+        if x.size(0) > 100:
+            formula = Twice()
+        return work_out(formula, x, self.weight)
+
+
+@torch.jit.script
+class Opened:
+    def __init__(self, x: torch.Tensor, weight: torch.Tensor):
+        self.x = x
+        self.weight = weight
+
+    def __enter__(self) -> torch.Tensor:
+        y = torch.nn.functional.linear(self.x, self.weight)
+        return torch.sigmoid(y) * 0.5 + y
+
+    def __exit__(self, kind: Any, value: Any, trace: Any):
+        pass
+
+
+class Opens(GivesAnObject):
+    def forward(self, x):
+        with Opened(x, self.weight) as y:
+            z = y * 2
+        return z
 
 
 class TwoOfOneClass(torch.nn.Module):
@@ -244,6 +283,20 @@ class ModulesTest(Following):
         for on in (False, True):
             with auto(on):
                 self.assert_sites(torch.jit.script(GivesAnObject()), [("forward", "linear_sigmoid_mul_add")], f"an object, {on}")
+
+    def test_what_is_called_by_with_and_of_objects_behind_an_interface(self):
+        """What torch does not inline: it is fused, and unfused, where it stands."""
+        for kind, method in ((GivesOneOfTwo, "of"), (Opens, "__enter__")):
+            model, x = torch.jit.script(kind()), random_inputs(3)
+            before = kind.forward(model, x)
+            self.assert_sites(model, [(method, "linear_sigmoid_mul_add")], kind.__name__)
+            torch.ops.tailor.reset_calls()
+            self.assert_near([model(x)], [before], kind.__name__)
+            self.assertEqual(torch.ops.tailor.calls()["linear_sigmoid_mul_add/cpu"], 1, kind.__name__)
+            torch.ops.tailor.unfuse_(model)
+            torch.ops.tailor.reset_calls()
+            self.assert_near([reloaded(model)(x)], [before], kind.__name__)
+            self.assertEqual(torch.ops.tailor.calls()["linear_sigmoid_mul_add/cpu"], 0, kind.__name__)
 
     def test_other_modules_behind_the_interface_of_one_class(self):
         with auto(False):

@@ -1,5 +1,6 @@
 """Ops of one rule of which torch must not make one: where some run with gradients and others without, those would be lost."""
 import copy
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -87,6 +88,119 @@ def of_x(found):
     return found[0], {"x": found[1]["x"]}
 
 
+@torch.jit.interface
+class Switch(torch.nn.Module):
+    def turn(self, n: int) -> int:
+        pass
+
+
+class TurnsOff(torch.nn.Module):
+    def turn(self, n: int) -> int:
+        torch.set_grad_enabled(False)
+        return n
+
+
+class TurnsOn(torch.nn.Module):
+    def turn(self, n: int) -> int:
+        torch.set_grad_enabled(True)
+        return n
+
+
+class Idle(torch.nn.Module):
+    def wait(self, n: int) -> int:
+        return n
+
+
+@torch.jit.interface
+class Waiting(torch.nn.Module):
+    def wait(self, n: int) -> int:
+        pass
+
+
+@torch.jit.script
+class Off:
+    def __init__(self):
+        pass
+
+    def __enter__(self):
+        torch.set_grad_enabled(False)
+
+    def __exit__(self, kind: Any, value: Any, trace: Any):
+        pass
+
+
+@torch.jit.script
+class On:
+    def __init__(self):
+        pass
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, kind: Any, value: Any, trace: Any):
+        torch.set_grad_enabled(True)
+
+
+@torch.jit.script
+class Nothing:
+    def __init__(self):
+        pass
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, kind: Any, value: Any, trace: Any):
+        pass
+
+
+def out_of_sight():
+    """Whose modes are left by what is not inlined; and one that leaves none."""
+
+    class Net(torch.nn.Module):
+        off: Switch
+        on: Switch
+        idle: Waiting
+
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.off, self.on, self.idle, self.proj = TurnsOff(), TurnsOn(), Idle(), torch.nn.Linear(12, 12)
+
+    class BehindAnInterface(Net):
+        def forward(self, x):
+            h = x * 2.0
+            z = self.proj(h)
+            if x.size(0) > 3:
+                self.off.turn(1)
+            y = self.proj(h)
+            y = torch.sigmoid(y) * 1.7 + y
+            self.on.turn(1)
+            return y, h, z
+
+    class InABlock(Net):
+        def forward(self, x):
+            h = x * 2.0
+            z = self.proj(h)
+            n = 0
+            if x.size(0) > 3:
+                with Off():
+                    n = 1
+            y = self.proj(h)
+            y = torch.sigmoid(y) * 1.7 + y
+            with On():
+                n += 1
+            return y, h, z
+
+    class LeavesNone(Net):
+        def forward(self, x):
+            with Nothing():
+                n = self.idle.wait(1)
+            y = self.proj(x * 2.0)
+            return torch.sigmoid(y) * 1.7 + y, x * float(n)
+
+    return BehindAnInterface, InABlock, LeavesNone
+
+
 class TwinsTest(Following):
     def gradients(self, net):
         """Of x and of all parameters, and who of the results has one."""
@@ -157,6 +271,18 @@ class TwinsTest(Following):
             for _ in range(3):
                 self.assert_gradients(net, self.gradients(plain), body, calls=1)
             self.assertFalse(is_fused(net), body)
+
+    def test_where_a_mode_is_left_out_of_sight(self):
+        """Through an interface, and by a class whose `with` block gives nothing back."""
+        for which, fused in ((0, False), (1, False), (2, True)):
+            wanted = self.gradients(out_of_sight()[which]())
+            for on in (True, False):
+                with auto(on):
+                    net = torch.jit.script(out_of_sight()[which]())
+                for each in (net, reloaded(net)):
+                    torch.ops.tailor.fuse_(each)
+                    self.assertEqual(is_fused(each), fused, (which, on))
+                    self.assert_gradients(each, wanted, (which, on))
 
     def test_called_in_two_modes(self):
         """By a parent, whether or not that is to be fused itself."""

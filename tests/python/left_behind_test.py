@@ -20,8 +20,9 @@ REFUSED = {
 }
 
 DRAWS = "t = F.dropout(x, 0.5, True); return self.bn(self.gemm(x) * self.scale)"
-RECURS = ("r, h = torch.rnn_tanh(x.unsqueeze(0), x.new_zeros([2, x.size(0), 12]), [self.w, self.proj.weight, self.proj.weight, self.proj.weight], "
-          "False, 2, 0.5, True, False, False); return self.bn(self.gemm(x) * self.scale)")
+RECURS = ("def recurs(self, x):\n    weights = [self.w, self.proj.weight, self.proj.weight, self.proj.weight]\n"
+          "    return torch.rnn_tanh(x.unsqueeze(0), x.new_zeros([2, x.size(0), 12]), weights, False, 2, 0.5, True, False, False)\n"
+          "def forward(self, x):\n    self.recurs(x)\n    return self.bn(self.gemm(x) * self.scale)")
 NORMS = "h = self.bn(self.gemm(x) * self.scale); z = self.bn_cumulative(h); return h * 2.0"
 WRITES = "v = self.buf * 1.3; t = F.dropout(v, 0.5, False); t.add_(0.3); y = self.gemm(x); return torch.sigmoid(y) * self.factor + y + v"
 

@@ -82,6 +82,62 @@ std::string entry_of(const std::string& name, const c10::IValue& key) {
 
 std::string entry_of(const std::string& name, std::size_t i) { return name + "[" + std::to_string(i) + "]"; }
 
+// Whether a dictionary's keys are those that another run makes, too.
+bool are_names(const c10::impl::GenericDict& dict) {
+  return std::all_of(dict.begin(), dict.end(), [](const auto& entry) {
+    return entry.key().isString() || entry.key().isInt() || entry.key().isBool();
+  });
+}
+
+// What a value is made of, with a name for each part; nothing of a tensor, a number or a string.
+std::vector<std::pair<std::string, c10::IValue>> parts_of(const c10::IValue& value, const std::string& name) {
+  std::vector<std::pair<std::string, c10::IValue>> parts;
+  const auto add_all = [&](const auto& elements) {
+    for (const auto& element : elements) parts.emplace_back(entry_of(name, parts.size()), element);
+  };
+  if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_nested()) {
+    add_all(value.toTensor().unbind());
+  } else if (value.isTuple()) {
+    add_all(value.toTupleRef().elements());
+  } else if (value.isList()) {
+    add_all(value.toList().vec());
+  } else if (value.isGenericDict()) {
+    const auto dict = value.toGenericDict();
+    for (const auto& entry : dict) {
+      if (are_names(dict)) {
+        parts.emplace_back(entry_of(name, entry.key()), entry.value());
+      } else {  // in the order in which they were made
+        parts.emplace_back("a key of " + name, entry.key());
+        parts.emplace_back(entry_of(name, parts.size() / 2), entry.value());
+      }
+    }
+    if (are_names(dict))
+      std::sort(parts.begin(), parts.end(), [](const auto& one, const auto& other) { return one.first < other.first; });
+  } else if (value.isFuture()) {
+    value.toFuture()->waitAndThrow();
+    parts.emplace_back(name, value.toFuture()->value());
+  } else if (value.isObject()) {
+    const auto& object = value.toObjectRef();
+    for (std::size_t i = 0; i < object.slots().size(); ++i)
+      parts.emplace_back(name + "." + object.type()->getAttributeName(i), object.getSlot(i));
+  }
+  return parts;
+}
+
+// Numbers that torch can keep, and neither compare nor convert: as bytes, where it can show those.
+bool are_bytes(at::ScalarType dtype) {
+  using enum at::ScalarType;
+  return at::isBitsType(dtype) || dtype == Float4_e2m1fn_x2 || (dtype >= UInt1 && dtype <= UInt7) ||
+         (dtype >= Int1 && dtype <= Int7);
+}
+
+bool have_same_bytes(const at::Tensor& one, const at::Tensor& other) {
+  const auto bytes = [](const at::Tensor& tensor) {
+    return std::string_view(static_cast<const char*>(tensor.storage().data()), tensor.storage().nbytes());
+  };
+  return !one.is_cpu() || bytes(one) == bytes(other);
+}
+
 }  // namespace
 
 at::Tensor dense(const at::Tensor& tensor) {
@@ -114,6 +170,8 @@ std::optional<std::string> difference(const Triple& value, const Tolerance& tole
       fused.device() != eager.device())
     return name + " is " + layout(fused) + ", eager's is " + layout(eager);
   if (eager.is_meta()) return std::nullopt;
+  if (are_bytes(eager.scalar_type()))
+    return have_same_bytes(fused, eager) ? std::nullopt : std::optional(name + " has other bytes");
   if (!strided) return difference({name, dense(fused), dense(eager), dense(exact), false}, tolerance);
   const auto dtype = fused.scalar_type();
   if (at::isComplexType(dtype)) {
@@ -163,21 +221,12 @@ std::optional<std::string> difference(const Triple& value, const Tolerance& tole
 
 std::vector<Leaf> tensors_in(const c10::IValue& value, const std::string& name) {
   std::vector<Leaf> found;
-  const auto descend = [&](const c10::IValue& inner, const std::string& place) {
-    auto more = tensors_in(inner, place);
+  for (const auto& [place, part] : parts_of(value, name)) {
+    auto more = tensors_in(part, place);
     found.insert(found.end(), more.begin(), more.end());
-  };
-  if (value.isTensor()) {
-    found.push_back({name, value.toTensor()});
-  } else if (value.isTuple()) {
-    const auto& elements = value.toTupleRef().elements();
-    for (std::size_t i = 0; i < elements.size(); ++i) descend(elements[i], entry_of(name, i));
-  } else if (value.isList()) {
-    const auto list = value.toList();
-    for (std::size_t i = 0; i < list.size(); ++i) descend(list.get(i), entry_of(name, i));
-  } else if (value.isGenericDict()) {
-    for (const auto& entry : value.toGenericDict()) descend(entry.value(), entry_of(name, entry.key()));
   }
+  if (value.isTensor() && !(value.toTensor().defined() && value.toTensor().is_nested()))
+    found.push_back({name, value.toTensor()});
   return found;
 }
 
@@ -185,27 +234,14 @@ std::optional<std::string> other_shape(const c10::IValue& fused, const c10::IVal
                                        const Computed& of) {
   if (fused.tagKind() != eager.tagKind())
     return name + " is a " + fused.tagKind() + ", eager's is a " + eager.tagKind();
-  const auto length = [&](std::size_t ours, std::size_t theirs) -> std::optional<std::string> {
-    if (ours == theirs) return std::nullopt;
-    return name + " has " + std::to_string(ours) + " elements, eager's has " + std::to_string(theirs);
-  };
-  const auto elementwise = [&](const auto& ours, const auto& theirs) -> std::optional<std::string> {
-    if (auto different = length(ours.size(), theirs.size())) return different;
-    for (std::size_t i = 0; i < ours.size(); ++i)
-      if (auto different = other_shape(ours[i], theirs[i], entry_of(name, i), of)) return different;
-    return std::nullopt;
-  };
-  if (eager.isTuple()) return elementwise(fused.toTupleRef().elements(), eager.toTupleRef().elements());
-  if (eager.isList()) return elementwise(fused.toList().vec(), eager.toList().vec());
-  if (eager.isGenericDict()) {
-    const auto ours = fused.toGenericDict(), theirs = eager.toGenericDict();
-    if (auto different = length(ours.size(), theirs.size())) return different;
-    for (const auto& entry : theirs) {
-      const auto place = entry_of(name, entry.key());
-      if (!ours.contains(entry.key())) return place + " is missing";
-      if (auto different = other_shape(ours.at(entry.key()), entry.value(), place, of)) return different;
-    }
-    return std::nullopt;
+  const auto our_parts = parts_of(fused, name), their_parts = parts_of(eager, name);
+  if (our_parts.size() != their_parts.size())
+    return name + " has " + std::to_string(our_parts.size()) + " elements, eager's has " +
+           std::to_string(their_parts.size());
+  for (std::size_t i = 0; i < our_parts.size(); ++i) {
+    const auto& [place, part] = their_parts[i];
+    if (our_parts[i].first != place) return place + " is missing";
+    if (auto different = other_shape(our_parts[i].second, part, place, of)) return different;
   }
   if (eager.isDouble()) {  // such as an `item()`: computed in another order, it may have other last digits
     const double ours = fused.toDouble(), theirs = eager.toDouble();

@@ -55,7 +55,7 @@ struct Leaf {
   at::Tensor tensor;
 };
 
-// The tensors inside nested tuples, lists and dictionaries, in order.
+// The tensors inside nested tuples, lists, dictionaries, objects and futures, in order; of a nested tensor those that it is made of.
 std::vector<Leaf> tensors_in(const c10::IValue& value, const std::string& name);
 
 // What a number in a result was computed of: how large such tensors' numbers are, and in which dtype, the coarsest of several.

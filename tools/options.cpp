@@ -74,7 +74,7 @@ const std::vector<Option>& options() {
        "NAME=COUNT",
        true,
        {fuse},
-       "Fail, and write nothing, unless the rule fused exactly COUNT sites.",
+       "Fail, and write nothing, unless exactly COUNT sites of the rule are fused, those of IN among them.",
        [](Request& r, const std::string& v) { r.expectations.push_back(expectation(v)); }},
       {"input",
        "float32[16,8192]",
@@ -148,8 +148,9 @@ struct Topic {
 
 constexpr Topic topics[] = {
     {Command::fuse, "fuse", "tailor fuse IN -o OUT [options]", "rewrite a saved TorchScript module with Tailor's ops",
-     "Reads IN, fuses what can be proven safe, verifies every site that it fuses (values and gradients, in\n"
-     "training and in eval, against float64), and writes OUT. Prints every linear with its rule, or why it was left.\n"
+     "Reads IN, fuses what can be proven safe, verifies every site that it fuses and can draw inputs for (values and\n"
+     "gradients, in training and in eval, against float64), and writes OUT. Prints every linear with its rule, or why "
+     "it was left.\n"
      "Loading OUT needs the library; `tailor unfuse` gives a file that does not."},
     {Command::inspect, "inspect", "tailor inspect IN [options]", "say what fuse would do, and write nothing",
      "Prints every linear with its rule, or why it would be left, the parameters and buffers, and whether\n"

@@ -22,14 +22,52 @@ struct Dtype {
   std::uint64_t in_one = 1;
 };
 constexpr std::array dtypes{
-    Dtype{"Byte"},        Dtype{"Char"},          Dtype{"Short", 2},        Dtype{"Int", 4},
-    Dtype{"Long", 8},     Dtype{"Half", 2},       Dtype{"Float", 4},        Dtype{"Double", 8},
-    Dtype{"Bool"},        Dtype{"BFloat16", 2},   Dtype{"ComplexHalf", 4},  Dtype{"ComplexFloat", 8},
-    Dtype{"QInt8"},       Dtype{"QUInt8"},        Dtype{"QInt32", 4},       Dtype{"ComplexDouble", 16},
-    Dtype{"UInt16", 2},   Dtype{"UInt32", 4},     Dtype{"UInt64", 8},       Dtype{"QUInt4x2", 1, 2},
-    Dtype{"Float8_e5m2"}, Dtype{"Float8_e4m3fn"}, Dtype{"Float8_e5m2fnuz"}, Dtype{"QUInt2x4", 1, 4},
-    Dtype{"Bits1x8"},     Dtype{"Bits2x4"},       Dtype{"Float8_e4m3fnuz"}, Dtype{"Float8_e8m0fnu"},
-    Dtype{"Bits4x2"},     Dtype{"Bits8"},         Dtype{"Bits16", 2},       Dtype{"Float4_e2m1fn_x2"},
+    Dtype{"Byte"},
+    Dtype{"Char"},
+    Dtype{"Short", 2},
+    Dtype{"Int", 4},
+    Dtype{"Long", 8},
+    Dtype{"Half", 2},
+    Dtype{"Float", 4},
+    Dtype{"Double", 8},
+    Dtype{"Bool"},
+    Dtype{"BFloat16", 2},
+    Dtype{"ComplexHalf", 4},
+    Dtype{"ComplexFloat", 8},
+    Dtype{"QInt8"},
+    Dtype{"QUInt8"},
+    Dtype{"QInt32", 4},
+    Dtype{"ComplexDouble", 16},
+    Dtype{"UInt16", 2},
+    Dtype{"UInt32", 4},
+    Dtype{"UInt64", 8},
+    Dtype{"QUInt4x2", 1, 2},
+    Dtype{"Float8_e5m2"},
+    Dtype{"Float8_e4m3fn"},
+    Dtype{"Float8_e5m2fnuz"},
+    Dtype{"QUInt2x4", 1, 4},
+    Dtype{"Bits1x8"},
+    Dtype{"Bits2x4"},
+    Dtype{"Float8_e4m3fnuz"},
+    Dtype{"Float8_e8m0fnu"},
+    Dtype{"Bits4x2"},
+    Dtype{"Bits8"},
+    Dtype{"Bits16", 2},
+    Dtype{"Float4_e2m1fn_x2"},
+    Dtype{"UInt1"},
+    Dtype{"UInt2"},
+    Dtype{"UInt3"},
+    Dtype{"UInt4"},
+    Dtype{"UInt5"},
+    Dtype{"UInt6"},
+    Dtype{"UInt7"},
+    Dtype{"Int1"},
+    Dtype{"Int2"},
+    Dtype{"Int3"},
+    Dtype{"Int4"},
+    Dtype{"Int5"},
+    Dtype{"Int6"},
+    Dtype{"Int7"},
 };
 
 // A value on the stack: two words, for a stack may be as long as its pickle. Containers that are filled later, objects
@@ -228,7 +266,7 @@ class Machine {
              type.size() == before.size() + each.name.size() + after.size() &&
              type.substr(before.size(), each.name.size()) == each.name;
     });
-    if (dtype == dtypes.end()) refuse("its pickle has a tensor of a dtype that torch does not have");
+    if (dtype == dtypes.end()) refuse("its pickle has a tensor of a kind of storage that torch does not read");
     // A tensor on the device "meta" has no values, and its record is empty.
     if (const auto size = size_of_(key); device != "meta" && count != 0) {
       if (!size) throw Damage("its pickle names a tensor '" + printable(key) + "', of which there is no record");

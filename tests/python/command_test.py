@@ -188,9 +188,20 @@ class CommandTest(Command):
                     text = self.done("fuse", self.source, "-o", self.target, f"--input={name}[{models.B},{models.K}]", "--seed", seed)
                     self.assertIn("the whole model checked\n", text)
 
+    def test_a_mean_far_above_the_spread(self):
+        """Through the norm gradients keep the few digits that the linear's result has left then."""
+        net = models.build("y = self.gn(self.gemm(x)); y = F.silu(y) * self.scale; return F.silu(y)", k=1, n=8, g=4)
+        with torch.no_grad():
+            net.gemm.bias += 1e4
+        torch.jit.script(net).save(self.source)
+        for seed in range(4):
+            self.assertIn("1 site checked by itself", self.done("fuse", self.source, "-o", self.target, "--seed", seed))
+
     def test_tensors_of_other_layouts(self):
         """As buffers, and as results; and attributes that torch cannot copy."""
-        others = {"sparse": torch.eye(3).to_sparse(), "csr": torch.eye(3).to_sparse_csr(), "meta": torch.empty(3, device="meta")}
+        others = {"sparse": torch.eye(3).to_sparse(), "csr": torch.eye(3).to_sparse_csr(), "meta": torch.empty(3, device="meta"),
+                  "uint4": torch.zeros(4, 2, dtype=torch.uint4), "bits8": torch.zeros(4, dtype=torch.uint8).view(torch.bits8),
+                  "float4": torch.zeros(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)}
         for name, buffer in others.items():
             net = models.build("return self.bn(self.gemm(x) * self.scale)")
             net.register_buffer("other", buffer)
@@ -198,6 +209,11 @@ class CommandTest(Command):
             self.assertIn("the whole model checked\n", self.done("fuse", self.source, "-o", self.target, INPUT), name)
         for end in ("to_sparse()", "to_sparse_csr()", "to('meta')", "to_mkldnn()"):
             torch.jit.script(models.build(f"return self.bn(self.gemm(x) * self.scale).{end}")).save(self.source)
+            self.assertIn("the whole model checked\n", self.done("fuse", self.source, "-o", self.target, INPUT), end)
+        whole = "z = self.bn(self.gemm(x) * self.scale)\nreturn "
+        for end in (f"torch._nested_tensor_from_mask(z.unsqueeze(0), torch.ones(1, {models.B}, dtype=torch.bool))",
+                    "{float(z.sum()): z}", "{z: z * 2}", "torch.jit.fork(torch.relu, z)"):
+            torch.jit.script(models.build(whole + end)).save(self.source)
             self.assertIn("the whole model checked\n", self.done("fuse", self.source, "-o", self.target, INPUT), end)
         net = models.build("return self.bn(self.gemm(x) * self.scale)")
         net.number = 1 + 2j

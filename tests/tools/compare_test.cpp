@@ -57,6 +57,51 @@ TEST(Compare, Layouts) {
   EXPECT_EQ(largest(none(right)), 0);
 }
 
+// Tensors and numbers in whatever holds them; keys that no other run makes go by their place.
+TEST(Compare, WhatHoldsTensors) {
+  const auto nested = [](double first) {
+    return at::_nested_tensor_from_tensor_list({at::full({2}, first), at::ones({3})});
+  };
+  const auto future = [](double number) {
+    auto made = c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get());
+    made->markCompleted(at::full({2}, number));
+    return c10::IValue(made);
+  };
+  const auto by_number = [](double key, double number) {
+    c10::Dict<double, at::Tensor> dict;
+    dict.insert(key, at::full({2}, number));
+    return c10::IValue(dict);
+  };
+  const auto differs = [](const c10::IValue& one, const c10::IValue& other) {
+    if (const auto different = other_shape(one, other, "output")) return *different;
+    const auto ours = tensors_in(one, "output"), theirs = tensors_in(other, "output");
+    EXPECT_FALSE(theirs.empty());
+    EXPECT_EQ(ours.size(), theirs.size());
+    for (std::size_t i = 0; i < theirs.size(); ++i)
+      if (const auto different = difference({theirs[i].name, ours[i].tensor, theirs[i].tensor, {}}, {}))
+        return *different;
+    return std::string();
+  };
+  EXPECT_EQ(differs(nested(1), nested(1)), "");
+  EXPECT_TRUE(differs(nested(2), nested(1)).starts_with("output[0] differs")) << differs(nested(2), nested(1));
+  EXPECT_EQ(differs(future(1), future(1)), "");
+  EXPECT_TRUE(differs(future(2), future(1)).starts_with("output differs"));
+  EXPECT_EQ(differs(by_number(3.0001, 1), by_number(3, 1)), "");
+  EXPECT_TRUE(differs(by_number(4, 1), by_number(3, 1)).starts_with("a key of output differs"));
+  EXPECT_TRUE(differs(by_number(3, 2), by_number(3, 1)).starts_with("output["));
+  c10::Dict<std::string, at::Tensor> mine, yours;
+  mine.insert("a", at::ones(1));
+  yours.insert("b", at::ones(1));
+  EXPECT_EQ(other_shape(mine, yours, "output"), "output[b] is missing");
+}
+
+// What torch can keep, and neither compare nor convert.
+TEST(Compare, Bytes) {
+  const auto bits = [](int64_t number) { return at::full({4}, number, at::kByte).view(at::ScalarType::Bits8); };
+  EXPECT_EQ(difference({"buffer", bits(1), bits(1), {}}, {}), std::nullopt);
+  EXPECT_EQ(difference({"buffer", bits(2), bits(1), {}}, {}), "buffer has other bytes");
+}
+
 // The mean of numbers that cancel has as large an error as they do.
 TEST(Compare, NumbersHaveTheSizeOfTensors) {
   EXPECT_EQ(other_shape(1.0005, 1.0, "mean"), std::nullopt);

@@ -99,8 +99,8 @@ TEST(Pickle, RefusesOtherWaysToSayIt) {
               "without a dtype");
   EXPECT_SAYS(damage(tuple(word("storage") + float_storage + word("0") + word("cpu") + float_storage) + "Q"),
               "without a count");
-  EXPECT_SAYS(damage(storage(counted(6), "ctorch\nFloat\n")), "dtype that torch does not have");
-  EXPECT_SAYS(damage(storage(counted(6), "cother\nFloatStorage\n")), "dtype that torch does not have");
+  EXPECT_SAYS(damage(storage(counted(6), "ctorch\nFloat\n")), "a kind of storage that torch does not read");
+  EXPECT_SAYS(damage(storage(counted(6), "cother\nFloatStorage\n")), "a kind of storage that torch does not read");
   EXPECT_SAYS(damage(tuple(word("module")) + "Q"), "reference of another kind");
   EXPECT_EQ(damage(rebuild + "q\5" + arguments + "q\6R" + "h\5" + tuple(storage(counted(6))) + "h\6R"),
             damage(rebuild + arguments + "R"));

@@ -37,11 +37,10 @@ Report fuse_methods(Module& module, const Options& options, std::vector<Specimen
     std::vector<Specimen> taken;
     if (specimens) pass.specimens = &taken;
     auto sites = fuse_function(*member.function, pass);
-    for (Specimen& specimen : taken) {
+    for (Specimen& specimen : taken)
       for (Origin& origin : specimen.inputs)
         if (!origin.attribute.empty() && !member.path.empty()) origin.attribute = member.path + "." + origin.attribute;
-      specimens->push_back(std::move(specimen));
-    }
+    if (specimens) std::move(taken.begin(), taken.end(), std::back_inserter(*specimens));
     if (members.entries.contains(member.function)) append(report.sites, std::move(sites));
   }
   forget_plans(members.functions());

@@ -187,14 +187,14 @@ class Search {
           note(*chain, proven_nearness, *reason);
           continue;
         }
-        if (const auto apart = twins_.apart(whole, std::get<Proof>(proof)); apart.from && apart.word.empty()) {
+        const auto apart = twins_.apart(whole, std::get<Proof>(proof));
+        if (apart.from && apart.word.empty()) {
           note(*chain, proven_nearness,
                "what it reads may be constants once the module is frozen, as what the chain up to " +
                    describe(apart.from) + " reads, and torch would make one of the two");
           continue;
-        } else if (apart.from) {
-          tell_apart(whole, std::get<Proof>(proof), apart.word);
         }
+        if (apart.from) tell_apart(whole, std::get<Proof>(proof), apart.word);
         for (const Part& part : whole.parts) claimed_.insert(part.node);
         best.site.rule = chain->name;
         best.site.fused = true;

@@ -4,7 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Dict.h>
 #include <ATen/core/List.h>
-#include <ATen/core/jit_type.h>
+#include <ATen/core/class_type.h>
 
 #include <algorithm>
 #include <cmath>

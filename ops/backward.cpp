@@ -71,14 +71,15 @@ std::shared_ptr<TailBackward> TailBackward::prepare(FastCall& call, const at::Te
   for_each_vector(*call.chain, [&](std::size_t i, const Step& reader) {
     if (reader.kind == Step::Kind::add) tensors.vectors[i] = node->copies_[i] = copy_of(tensors.vectors[i]);
   });
-  if (tensors.norm_bias.defined() && node->reads_norm_bias()) tensors.norm_bias = copy_of(tensors.norm_bias);
+  node->has_norm_bias_ = tensors.norm_bias.defined();
+  if (node->has_norm_bias_ && node->reads_norm_bias())
+    tensors.norm_bias = node->norm_bias_ = copy_of(tensors.norm_bias);
   node->paths_ = call.paths;
   node->tail_ = call.tail;
   node->tail_.out = node->tail_.norm.workspace = nullptr;  // of the forward, and gone when that returns
   node->tail_.norm.gathered_rows = 0;
   node->kind_ = y.options();
-  node->bias_ = own_bias;
-  node->norm_bias_ = tensors.norm_bias;
+  node->has_bias_ = own_bias.defined();
   if (call.tail.norm.batch_statistics)
     node->statistics_ = at::empty({2, call.tail.columns}, y.options().dtype(arithmetic_type(y)).requires_grad(false));
   return node;
@@ -107,7 +108,6 @@ void TailBackward::release_variables() {
     for (Saved& saved : *several) saved.reset_data();
   for (at::Tensor& copy : copies_) copy.reset();
   statistics_.reset();
-  bias_.reset();
   norm_bias_.reset();
 }
 
@@ -116,7 +116,6 @@ TailBackward::Inputs TailBackward::unpack() {
   const auto self = shared_from_this();
   Inputs found;
   found.y = y_.unpack(self);
-  found.bias = bias_;
   for (std::size_t i = 0; i < max_operands; ++i) {
     found.is_copy[i] = copies_[i].defined();
     found.tensors.vectors[i] = found.is_copy[i] ? copies_[i] : vectors_[i].unpack(self);
@@ -210,14 +209,19 @@ variable_list TailBackward::by_reference(const Inputs& found, const at::Tensor& 
   const c10::AutoGradMode enabled(true);
   variable_list own(inputs);
   own[linear] = cut(found.y);
-  own[bias] = cut(found.bias);
+  // Of what is only added values are not needed, nor what became of them: but their places, and sizes.
+  const auto of_any_value = [&](bool there, std::size_t input) {
+    return there ? cut(in_place_of(next_edge(input), at::zeros({tail_.columns}, kind_.requires_grad(false))))
+                 : at::Tensor();
+  };
+  own[bias] = of_any_value(has_bias_, bias);
   for (std::size_t i = 0; i < max_operands; ++i) {
     const at::Tensor& vector = found.tensors.vectors[i];
     own[first_vector + i] = cut(found.is_copy[i] ? in_place_of(next_edge(first_vector + i), vector) : vector);
   }
   own[norm_weight] = cut(found.tensors.norm_weight);
-  own[norm_bias] =
-      cut(reads_norm_bias() ? in_place_of(next_edge(norm_bias), found.tensors.norm_bias) : found.tensors.norm_bias);
+  own[norm_bias] = reads_norm_bias() ? cut(in_place_of(next_edge(norm_bias), found.tensors.norm_bias))
+                                     : of_any_value(has_norm_bias_, norm_bias);
 
   // The bias is in y already, though not in its history: it gets there by being added once more, and the sum is then
   // overwritten with y. What is added to undo it, bias - bias, would be NaN of an infinite one.

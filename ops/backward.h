@@ -30,7 +30,7 @@ class TailBackward final : public torch::autograd::Node {
 
   // The node's inputs, in the order of its gradients.
   struct Inputs {
-    at::Tensor y, bias;
+    at::Tensor y;
     TailTensors tensors;
     std::array<bool, max_operands> is_copy{};  // of a vector
   };
@@ -46,8 +46,9 @@ class TailBackward final : public torch::autograd::Node {
   Tail tail_;
   at::TensorOptions kind_;  // dtype and device of everything
   Saved y_;
-  at::Tensor bias_;       // its value is not needed
-  at::Tensor norm_bias_;  // our own copy, or its value is not needed
+  bool has_bias_ = false;  // that wants a gradient: its value is not needed
+  bool has_norm_bias_ = false;
+  at::Tensor norm_bias_;  // our own copy, where its value is needed
   std::array<Saved, max_operands> vectors_;
   std::array<at::Tensor, max_operands> copies_;  // instead, of those that eager would not have kept
   std::array<Saved, max_operands> numbers_;      // only to see that nobody has written to them, as eager would

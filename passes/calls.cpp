@@ -1,6 +1,5 @@
 #include "calls.h"
 
-#include <torch/csrc/jit/api/compilation_unit.h>
 #include <torch/csrc/jit/ir/ir_views.h>
 #include <torch/csrc/jit/passes/inliner.h>
 
@@ -14,61 +13,46 @@
 namespace tailor {
 namespace {
 
+using c10::ClassTypePtr;
+using c10::InterfaceType;
 using torch::jit::CompilationUnit;
 using torch::jit::Function;
 using torch::jit::GraphFunction;
 using Visit = std::function<void(Function&)>;
+// For a call of which the graph knows an interface, and the method's name.
+using VisitInterface = std::function<void(const InterfaceType&, const std::string&)>;
 
-// Which classes may stand behind an interface.
-struct Unit {
-  std::shared_ptr<CompilationUnit> classes;  // null where nobody knows
-  bool modules = false;                      // whether they are to be looked at, too
-};
+bool has_own_class(const Node* call) { return call->input(0)->type()->cast<c10::ClassType>() != nullptr; }
 
-// That of the graph's own class, where it has one.
-std::shared_ptr<CompilationUnit> unit_of(const Graph& graph) {
-  if (graph.inputs().empty()) return nullptr;
-  const auto type = graph.inputs()[0]->type()->cast<c10::ClassType>();
-  return type ? type->compilation_unit() : nullptr;
-}
-
-void for_each_behind(const c10::InterfaceType& interface, const std::string& name, const Unit& unit,
-                     const Visit& visit) {
-  for (Function* function : unit.classes->get_functions()) {  // null where one was taken back
-    if (!function || function->name() != name || function->getSchema().arguments().empty()) continue;
-    const auto self = function->getSchema().arguments()[0].type()->cast<c10::ClassType>();
-    if (self && (unit.modules || !self->is_module()) && self->isSubtypeOf(interface)) visit(*function);
+// Of an object that may be of several types, that of each.
+void for_each_method(const c10::TypePtr& type, const std::string& name, const Visit& visit,
+                     const VisitInterface& behind) {
+  if (const auto known = type->cast<c10::ClassType>()) {
+    if (Function* method = known->findMethod(name)) visit(*method);
+  } else if (const auto interface = type->cast<InterfaceType>()) {
+    behind(*interface, name);
+  } else {
+    for (const auto& one : type->containedTypes()) for_each_method(one, name, visit, behind);
   }
 }
 
 // What the pass does not inline: torch, neither.
-void for_each_distant_callee(const Node* node, const Unit& unit, const Visit& visit) {
-  if (node->kind() == c10::prim::CallMethod) {
-    const auto interface = node->input(0)->type()->cast<c10::InterfaceType>();
-    if (interface && unit.classes) for_each_behind(*interface, node->s(c10::attr::name), unit, visit);
+void for_each_distant_callee(const Node* node, const Visit& visit, const VisitInterface& behind) {
+  if (node->kind() == c10::prim::CallMethod && !has_own_class(node)) {
+    for_each_method(node->input(0)->type(), node->s(c10::attr::name), visit, behind);
   } else if (is_block_of_no_mode(node)) {
-    if (const auto type = node->input(0)->type()->cast<c10::ClassType>())
-      if (Function* method = type->findMethod(node->kind() == c10::prim::Enter ? "__enter__" : "__exit__"))
-        visit(*method);
+    for_each_method(node->input(0)->type(), node->kind() == c10::prim::Enter ? "__enter__" : "__exit__", visit, behind);
   }
 }
 
-void for_each_callee(const Node* node, const Unit& unit, const Visit& visit) {
+void for_each_callee(const Node* node, const Visit& visit, const VisitInterface& behind) {
   if (node->kind() == c10::prim::CallFunction) {
     if (const auto type = node->input(0)->type()->cast<c10::FunctionType>()) visit(*type->function());
-  } else if (const auto type =
-                 node->kind() == c10::prim::CallMethod ? node->input(0)->type()->cast<c10::ClassType>() : nullptr) {
-    if (Function* method = type->findMethod(node->s(c10::attr::name))) visit(*method);
+  } else if (node->kind() == c10::prim::CallMethod) {
+    for_each_method(node->input(0)->type(), node->s(c10::attr::name), visit, behind);
   } else {
-    for_each_distant_callee(node, unit, visit);
+    for_each_distant_callee(node, visit, behind);
   }
-}
-
-template <class ForEach>
-void for_each_call_here(Block* block, const Unit& unit, const Visit& visit, ForEach for_each) {
-  for_each_block(block, [&](Block* inner) {
-    for (const Node* node : inner->nodes()) for_each(node, unit, visit);
-  });
 }
 
 template <class Visitor>
@@ -79,22 +63,12 @@ void for_each_fork_here(Block* block, const Visitor& visit) {
   });
 }
 
-// Inlining may show what an object is of which the graph knows no more than what it can do.
-bool calls_an_interface(Block* top) {
-  bool found = false;
-  for_each_block(top, [&](Block* block) {
-    for (Node* node : block->nodes()) {
-      found = found || (node->kind() == c10::prim::CallMethod && node->input(0)->type()->cast<c10::InterfaceType>());
-      if (const auto forked = forked_graph(node)) found = found || calls_an_interface(forked->block());
-    }
-  });
-  return found;
-}
-
 // The functions that a graph calls, directly or in what it forks.
-void for_each_call(Block* block, const Unit& unit, const Visit& visit) {
-  for_each_call_here(block, unit, visit, for_each_callee);
-  for_each_fork_here(block, [&](Node&, Graph& forked) { for_each_call(forked.block(), unit, visit); });
+void for_each_call(Block* block, const Visit& visit, const VisitInterface& behind) {
+  for_each_block(block, [&](Block* inner) {
+    for (const Node* node : inner->nodes()) for_each_callee(node, visit, behind);
+  });
+  for_each_fork_here(block, [&](Node&, Graph& forked) { for_each_call(forked.block(), visit, behind); });
 }
 
 // A loop that goes on while a condition holds, or that may be left early.
@@ -199,61 +173,111 @@ void add_inlined(Block* top, Functions& called, SeenStacks& seen) {
   for_each_fork_here(top, [&](Node&, Graph& forked) { add_inlined(forked.block(), called, seen); });
 }
 
-void add_kept(Block* block, const Unit& unit, std::vector<GraphFunction*>& kept) {
-  const auto add_to = [](std::vector<GraphFunction*>& calls) {
+// Classes of objects that functions make, but for modules: these nobody makes in a script.
+using Classes = std::unordered_set<ClassTypePtr>;
+
+void add_made(Block* block, Classes& made) {
+  for_each_block(block, [&](Block* inner) {
+    for (const Node* node : inner->nodes())
+      if (node->kind() == c10::prim::CreateObject)
+        if (const auto type = node->output()->type()->cast<c10::ClassType>()) made.insert(type);
+  });
+  for_each_fork_here(block, [&](Node&, Graph& forked) { add_made(forked.block(), made); });
+}
+
+void for_each_made(const Classes& made, const InterfaceType& interface, const std::string& name, const Visit& visit) {
+  for (const auto& type : made)
+    if (type->isSubtypeOf(interface))
+      if (Function* method = type->findMethod(name)) visit(*method);
+}
+
+void add_kept(Block* block, const Classes& made, std::vector<GraphFunction*>& kept) {
+  const auto add_to = [](std::vector<GraphFunction*>& calls) -> Visit {
     return [&](Function& callee) {
       if (auto* function = torch::jit::tryToGraphFunction(callee)) calls.push_back(function);
     };
   };
-  for_each_call_here(block, unit, add_to(kept), for_each_distant_callee);
+  const auto behind = [&](const Visit& visit) -> VisitInterface {
+    return [&made, visit](const InterfaceType& interface, const std::string& name) {
+      for_each_made(made, interface, name, visit);
+    };
+  };
+  for_each_block(block, [&](Block* inner) {
+    for (const Node* node : inner->nodes()) for_each_distant_callee(node, add_to(kept), behind(add_to(kept)));
+  });
   for_each_fork_here(block, [&](Node&, Graph& forked) {
-    add_kept(forked.block(), unit, kept);
+    add_kept(forked.block(), made, kept);
     std::vector<GraphFunction*> calls;
-    for_each_call_here(forked.block(), unit, add_to(calls), for_each_callee);
+    for_each_block(forked.block(), [&](Block* inner) {
+      for (const Node* node : inner->nodes()) for_each_callee(node, add_to(calls), behind(add_to(calls)));
+    });
     if (!calls.empty() && !inlined_fork(forked)) kept.insert(kept.end(), calls.begin(), calls.end());
   });
-}
-
-void add_called(Function& function, Unit unit, Functions& called) {
-  auto* graph_function = torch::jit::tryToGraphFunction(function);
-  if (!graph_function) return;
-  if (auto own = unit_of(*graph_function->graph())) unit.classes = std::move(own);
-  for_each_call(graph_function->graph()->block(), unit, [&](Function& callee) {
-    if (called.insert(&callee).second) add_called(callee, unit, called);
-  });
-}
-
-using IsWanted = bool (*)(const Block*);
-
-bool leads_to(Function& function, IsWanted is_wanted, const Unit& unit, Functions& seen) {
-  auto* graph_function = torch::jit::tryToGraphFunction(function);
-  if (!graph_function || !seen.insert(&function).second) return false;
-  Block* block = graph_function->graph()->block();
-  bool found = is_wanted(block) || (!unit.classes && calls_an_interface(block));
-  if (!found)
-    for_each_call(block, unit, [&](Function& callee) { found = found || leads_to(callee, is_wanted, unit, seen); });
-  return found;
 }
 
 }  // namespace
 
 std::shared_ptr<Graph> inlined_copy(const GraphFunction& function) { return inlined(*function.graph()); }
 
-void add_called(Function& function, Functions& called) { add_called(function, Unit(), called); }
-
-bool leads_to(Function& function, IsWanted is_wanted) {
-  Functions seen;
-  return leads_to(function, is_wanted, Unit(), seen);
+Functions called_by(const Functions& functions) {
+  Functions reached = functions, called;
+  std::vector<Function*> open(functions.begin(), functions.end());
+  Classes made;
+  std::set<std::pair<const InterfaceType*, std::string>> asked;
+  const Visit reach = [&](Function& callee) {
+    called.insert(&callee);
+    if (reached.insert(&callee).second) open.push_back(&callee);
+  };
+  while (!open.empty()) {
+    auto* function = torch::jit::tryToGraphFunction(*open.back());
+    open.pop_back();
+    if (function) {
+      add_made(function->graph()->block(), made);
+      for_each_call(function->graph()->block(), reach,
+                    [&](const InterfaceType& interface, const std::string& name) { asked.emplace(&interface, name); });
+    }
+    if (!open.empty()) continue;
+    for (const auto& [interface, name] : asked) for_each_made(made, *interface, name, reach);
+  }
+  return called;
 }
 
-bool may_lead_to(const Node* call, IsWanted is_wanted) {
-  const Unit unit{unit_of(*call->owningGraph()), true};
-  const bool is_unknown = call->kind() == c10::prim::CallMethod && call->input(0)->type()->cast<c10::InterfaceType>();
-  if (is_unknown && !unit.classes) return true;
-  Functions seen;
-  bool found = false;
-  for_each_callee(call, unit, [&](Function& callee) { found = found || leads_to(callee, is_wanted, unit, seen); });
+bool Leads::behind(const InterfaceType& interface, const std::string& name) {
+  if (!unit_) return true;
+  if (!asked_.emplace(&interface, name).second) return false;
+  const auto functions = unit_->get_functions();  // null where one was taken back
+  return std::any_of(functions.begin(), functions.end(), [&](Function* function) {
+    if (!function || function->name() != name || function->getSchema().arguments().empty()) return false;
+    const auto self = function->getSchema().arguments()[0].type()->cast<c10::ClassType>();
+    return self && self->isSubtypeOf(interface) && from(*function);
+  });
+}
+
+bool Leads::from(Function& function) {
+  auto* graph_function = torch::jit::tryToGraphFunction(function);
+  if (!graph_function || !seen_.insert(&function).second) return false;
+  Block* block = graph_function->graph()->block();
+  bool found = is_wanted_(block);
+  if (!found)
+    for_each_call(
+        block, [&](Function& callee) { found = found || from(callee); },
+        [&](const InterfaceType& interface, const std::string& name) { found = found || behind(interface, name); });
   return found;
+}
+
+bool Leads::from(const Node* call) {
+  bool found = false;
+  for_each_callee(
+      call, [&](Function& callee) { found = found || from(callee); },
+      [&](const InterfaceType& interface, const std::string& name) { found = found || behind(interface, name); });
+  return found;
+}
+
+std::shared_ptr<CompilationUnit> unit_of(const Graph& graph) {
+  for (const Value* input : graph.inputs())
+    if (const auto type = input->type()->cast<c10::ClassType>())
+      if (auto unit = type->compilation_unit()) return unit;
+  return nullptr;
 }
 
 void add_inlined(const GraphFunction& function, Functions& called) {
@@ -262,16 +286,13 @@ void add_inlined(const GraphFunction& function, Functions& called) {
 }
 
 std::vector<GraphFunction*> kept_calls(const Functions& functions) {
+  Classes made;
   std::vector<std::shared_ptr<Graph>> graphs;
-  Unit unit;
-  for (Function* function : functions) {
-    auto* graph_function = torch::jit::tryToGraphFunction(*function);
-    if (!graph_function) continue;
-    graphs.push_back(graph_function->graph());
-    if (!unit.classes) unit.classes = unit_of(*graphs.back());
-  }
+  for (Function* function : functions)
+    if (auto* graph_function = torch::jit::tryToGraphFunction(*function)) graphs.push_back(graph_function->graph());
+  for (const auto& graph : graphs) add_made(graph->block(), made);
   std::vector<GraphFunction*> kept;
-  for (const auto& graph : graphs) add_kept(graph->block(), unit, kept);
+  for (const auto& graph : graphs) add_kept(graph->block(), made, kept);
   // In the same order each time, for reports.
   std::sort(kept.begin(), kept.end(), [](const auto* one, const auto* other) {
     return one->qualname().qualifiedName() < other->qualname().qualifiedName();
@@ -281,10 +302,10 @@ std::vector<GraphFunction*> kept_calls(const Functions& functions) {
 }
 
 std::vector<GraphFunction*> with_called(const std::vector<GraphFunction*>& functions) {
-  Functions called(functions.begin(), functions.end());
-  for (GraphFunction* function : functions) add_called(*function, called);
+  Functions reached(functions.begin(), functions.end());
+  reached.merge(called_by(reached));
   std::vector<GraphFunction*> all;
-  for (Function* function : called)
+  for (Function* function : reached)
     if (auto* graph_function = torch::jit::tryToGraphFunction(*function)) all.push_back(graph_function);
   return all;
 }

@@ -1,7 +1,9 @@
 // Functions that call functions: who calls whom, and graphs with the code of all that they call in them.
 #pragma once
+#include <torch/csrc/jit/api/compilation_unit.h>
 #include <torch/csrc/jit/api/function_impl.h>
 
+#include <set>
 #include <unordered_set>
 #include <vector>
 
@@ -14,17 +16,32 @@ std::shared_ptr<Graph> inlined_copy(const torch::jit::GraphFunction& function);
 
 using Functions = std::unordered_set<torch::jit::Function*>;
 
-// Adds all that the function calls, directly or not, also where a `with` block begins or ends. Of what it calls through an
-// interface, the methods of classes that are no modules: which modules there are, whoever has the module knows.
-void add_called(torch::jit::Function& function, Functions& called);
+// All that the functions call, directly or not: also where a `with` block begins or ends and, of objects that they know by an
+// interface, the methods of those classes of which they make objects. Modules behind an interface whoever has the module knows.
+Functions called_by(const Functions& functions);
 
-// Whether the function or anything that it calls has a block of that kind: has_linear or has_tailor_op. What is called through an
-// interface may be anything.
-bool leads_to(torch::jit::Function& function, bool (*is_wanted)(const Block*));
+// The classes among which the graph's own is; null where it has none.
+std::shared_ptr<torch::jit::CompilationUnit> unit_of(const Graph& graph);
 
-// The same of a node that calls something, as far as the node's graph tells what that may be: of an interface the methods
-// of all classes of the unit that have it.
-bool may_lead_to(const Node* call, bool (*is_wanted)(const Block*));
+// Whether calls lead to a block of some kind, such as has_linear. What is called through an interface may be the method of any class
+// of the unit that has it, and where no unit is known, anything. Each function is looked into once, for all that is asked.
+class Leads {
+ public:
+  using IsWanted = bool (*)(const Block*);
+  explicit Leads(IsWanted is_wanted, std::shared_ptr<torch::jit::CompilationUnit> unit = nullptr)
+      : is_wanted_(is_wanted), unit_(std::move(unit)) {}
+
+  bool from(torch::jit::Function& function);  // itself among them
+  bool from(const Node* call);
+
+ private:
+  bool behind(const c10::InterfaceType& interface, const std::string& name);
+
+  const IsWanted is_wanted_;
+  const std::shared_ptr<torch::jit::CompilationUnit> unit_;
+  Functions seen_;
+  std::set<std::pair<const c10::InterfaceType*, std::string>> asked_;
+};
 
 // Adds what calls were inlined of, as they are in a graph that was fused. The functions may be gone: they are not to be looked at.
 void add_inlined(const torch::jit::GraphFunction& function, Functions& called);

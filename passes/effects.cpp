@@ -60,10 +60,14 @@ const std::unordered_set<Symbol>& harmless_kinds() {
 
 bool works_on_tensors(const Node* node) { return std::any_of(node->inputs().begin(), node->inputs().end(), is_tensor); }
 
-bool is_autocast(const Node* node) {
+// Of the class whose `with` block begins or ends there, if it is torch's own.
+std::string name_of_torchs(const Node* node) {
   const auto type = node->input(0)->type()->cast<c10::ClassType>();
-  return type && type->name() && type->name()->name().find("autocast") != std::string::npos;
+  const std::string name = type && type->name() ? type->name()->qualifiedName() : "";
+  return name.starts_with("__torch__.torch.") ? name : "";
 }
+
+bool is_autocast(const Node* node) { return name_of_torchs(node).find("autocast") != std::string::npos; }
 
 // Whether the node runs what is written elsewhere, and does not say so: who waits runs what was put off until then, or
 // finds done what went on beside; and gradients have hooks.
@@ -112,11 +116,12 @@ bool is_written(const Node* node, const c10::Argument& argument) {
   return node->kind().is_aten() && (is_statistic(argument) || is_written_by_name(node, argument));
 }
 
-bool leaves_modes(const Block* top);
-
 // For good: a `with` block of torch's own gives back what it has taken. What is put off is done in the mode of whoever waits.
 bool leaves_a_mode(const Node* node) {
-  if (node->kind() == c10::prim::awaitable) return leaves_modes(forked_graph(node)->block());
+  if (node->kind() == c10::prim::awaitable) {
+    const auto graph = forked_graph(node);
+    return leaver_of_a_mode(graph->block(), unit_of(*graph)) != nullptr;
+  }
   return changes_a_mode(node) && node->kind() != c10::prim::Enter && node->kind() != c10::prim::Exit;
 }
 
@@ -154,20 +159,19 @@ bool changes_a_mode(const Node* node) {
           (name.find("grad_enabled") != std::string_view::npos || name.find("autocast") != std::string_view::npos));
 }
 
-const Node* leaver_of_a_mode(Block* top) {
+const Node* leaver_of_a_mode(Block* top, const std::shared_ptr<torch::jit::CompilationUnit>& unit) {
+  Leads leads(leaves_modes, unit);
   const Node* found = nullptr;
   for_each_block(top, [&](Block* block) {
     for (const Node* node : block->nodes())
-      if (!found && (leaves_a_mode(node) || may_lead_to(node, leaves_modes))) found = node;
+      if (!found && (leaves_a_mode(node) || leads.from(node))) found = node;
   });
   return found;
 }
 
 bool is_block_of_no_mode(const Node* node) {
   if (node->kind() != c10::prim::Enter && node->kind() != c10::prim::Exit) return false;
-  const auto type = node->input(0)->type()->cast<c10::ClassType>();
-  return !is_autocast(node) && type && type->name() &&
-         type->name()->qualifiedName().find(".grad_mode.") == std::string::npos;
+  return !is_autocast(node) && name_of_torchs(node).find(".grad_mode.") == std::string::npos;
 }
 
 bool moves_a_tensor(const Node* node) {

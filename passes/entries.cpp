@@ -181,10 +181,10 @@ Members members_of(const Module& module) {
   Members members{std::move(collection.members), {}};
   const bool is_container = module.type()->methods().empty();
 
-  Functions called;
-  for (const Member& member : members.all) add_called(*member.function, called);
-  Functions reached = called;
+  Functions reached;
   for (const Member& member : members.all) reached.insert(member.function);
+  Functions called = called_by(reached);
+  reached.insert(called.begin(), called.end());
   for (GraphFunction* kept : kept_calls(reached)) {
     called.erase(kept);  // nobody has its code, as those do that call the others
     if (!is_member(*kept, members.all)) members.all.insert(members.all.begin(), {"", kept});

@@ -2,6 +2,8 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 
+#include <algorithm>
+
 #include "../ops/spelling.h"
 #include "effects.h"
 
@@ -58,14 +60,21 @@ bool take_right(Value* right, Linear& linear, Right allowed = Right::transpose_o
   return linear.weight != nullptr;
 }
 
-// Whether a tensor is the module's own or is made of one that is.
+// Whether a tensor is the module's own, or one that is, laid out otherwise or cut.
 bool is_of_module(Value* value) {
-  while (true) {
+  constexpr int enough = 8;  // steps
+  for (int i = 0; i < enough && is_tensor(value); ++i) {
     Node* node = seen(value)->node();
-    if (node->kind() == c10::prim::GetAttr) return is_tensor(value);
-    if (!node->kind().is_aten() || node->inputs().empty() || !is_tensor(value)) return false;
+    if (node->kind() == c10::prim::GetAttr) return true;
+    constexpr std::string_view others[] = {"permute", "transpose", "contiguous", "mH",       "H",    "matrix_H",
+                                           "adjoint", "movedim",   "moveaxis",   "swapaxes", "view", "reshape",
+                                           "slice",   "select",    "narrow",     "clone",    "to",   "detach",
+                                           "expand",  "unsqueeze", "squeeze"};
+    const auto is = [&](std::string_view name) { return is_aten(node, name) && !is_in_place(node); };
+    if (transpose_of(node).empty() && std::none_of(std::begin(others), std::end(others), is)) return false;
     value = node->input(0);
   }
+  return false;
 }
 
 // The linear with what is added to it for a bias, in each way in which it may be read so.

@@ -63,7 +63,7 @@ std::vector<Site> fuse_function(Function& function, const PassOptions& options) 
   if (!graph_function) return {};
   // Where there is nothing to do, a copy of the whole takes longer than to find that out.
   const auto has_either = [](const torch::jit::Block* block) { return has_linear(block) || has_tailor_op(block); };
-  if (!leads_to(function, options.fuses ? +has_either : has_tailor_op)) return {};
+  if (!Leads(options.fuses ? +has_either : has_tailor_op).from(function)) return {};
   const auto graph = inlined_copy(*graph_function);
   const PassResult result = run_pass(graph, options);
   if (result.changed) {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "calls.h"
 #include "effects.h"
 #include "file.h"
 #include "in_place.h"
@@ -102,7 +103,7 @@ void normalise(std::shared_ptr<Graph> graph) {
 
 // Methods were fused by themselves, and here they are called: inside `with autocast` an op must be what torch can cast, and where some
 // have gradients and others none, torch must not make one of equal ops, which the pass can tell only from what was written.
-bool unfuse_what_was_called(const std::shared_ptr<Graph>& graph, bool is_executors) {
+bool unfuse_what_was_called(const std::shared_ptr<Graph>& graph, bool is_executors, bool has_leaver) {
   if (!has_tailor_op(graph->block())) return false;
   bool autocasts = false;
   bool runs_an_op = false;  // itself; what it forks is another graph
@@ -113,7 +114,7 @@ bool unfuse_what_was_called(const std::shared_ptr<Graph>& graph, bool is_executo
     }
   });
   std::vector<Site> ignored;
-  const bool may_be_lost = runs_an_op && leaver_of_a_mode(graph->block());
+  const bool may_be_lost = runs_an_op && has_leaver;
   const bool may_be_one = !is_executors && (Twins(*graph).has_equal_ops() || may_be_lost);
   return (autocasts || may_be_one) && unfuse_graph(graph, ignored, "");
 }
@@ -121,9 +122,8 @@ bool unfuse_what_was_called(const std::shared_ptr<Graph>& graph, bool is_executo
 // torch's executor judges of what it differentiates together by who reads it first, and would ask an op that may stand where nobody
 // wants a gradient.
 std::string beside(const Node* leaver) {
-  return describe(leaver) +
-         " leaves another mode behind, and beside an op torch might lose gradients; `with torch.no_grad():` leaves "
-         "none";
+  return describe(leaver) + (leaver->kind().is_aten() ? " leaves" : " may leave") +
+         " another mode behind, and beside an op torch might lose gradients; `with torch.no_grad():` leaves none";
 }
 
 constexpr const char* taken = "what follows belongs to the chain of another linear";
@@ -314,14 +314,16 @@ void fuse_all(const std::shared_ptr<Graph>& graph, const PassOptions& options, c
 }
 
 // With the graphs that are forked in it.
-PassResult run_on(const std::shared_ptr<Graph>& graph, const PassOptions& options, const std::string& of_all) {
+PassResult run_on(const std::shared_ptr<Graph>& graph, const PassOptions& options, const std::string& of_all,
+                  const std::shared_ptr<torch::jit::CompilationUnit>& unit) {
   PassResult result;
   if (!has_linear(graph->block()) && !has_tailor_op(graph->block())) return result;
-  result.changed = unfuse_what_was_called(graph, options.is_executors);
-  const Node* const leaver = of_all.empty() ? leaver_of_a_mode(graph->block()) : nullptr;
-  if (options.fuses) fuse_all(graph, options, leaver ? beside(leaver) : of_all, result);
+  const Node* leaver = leaver_of_a_mode(graph->block(), unit);
+  result.changed = unfuse_what_was_called(graph, options.is_executors, leaver);
+  if (result.changed) leaver = leaver_of_a_mode(graph->block(), unit);  // that node may be gone
+  if (options.fuses) fuse_all(graph, options, leaver && of_all.empty() ? beside(leaver) : of_all, result);
   for_each_forked_graph(graph->block(), [&](const std::shared_ptr<Graph>& forked) {
-    const PassResult inner = run_on(forked, options, of_all);
+    const PassResult inner = run_on(forked, options, of_all, unit);
     result.sites.insert(result.sites.end(), inner.sites.begin(), inner.sites.end());
     result.changed = result.changed || inner.changed;
   });
@@ -339,7 +341,9 @@ void make_readable(const std::shared_ptr<Graph>& graph) {
 
 PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& options) {
   own_constants(graph->block());
-  const PassResult result = run_on(graph, options, hides_words(*graph));
+  // While the executor runs, others may compile classes: it looks at none.
+  const auto unit = options.is_executors ? nullptr : unit_of(*graph);
+  const PassResult result = run_on(graph, options, forbids_a_file(*graph), unit);
   if (result.changed) make_readable(graph);
   return result;
 }

@@ -90,7 +90,6 @@ Twins::Twins(Graph& graph) : graph_(graph) {
   for_each_block(graph.block(), [&](Block* block) {
     for (const Node* node : block->nodes()) changes_a_mode_ = changes_a_mode_ || changes_a_mode(node);
   });
-  changes_a_mode_ = changes_a_mode_ || leaver_of_a_mode(graph.block());
 }
 Twins::~Twins() = default;
 

@@ -104,20 +104,22 @@ std::vector<std::pair<std::string, c10::IValue>> parts_of(const c10::IValue& val
     add_all(value.toList().vec());
   } else if (value.isGenericDict()) {
     const auto dict = value.toGenericDict();
+    const bool by_name = are_names(dict);
     for (const auto& entry : dict) {
-      if (are_names(dict)) {
+      if (by_name) {
         parts.emplace_back(entry_of(name, entry.key()), entry.value());
       } else {  // in the order in which they were made
         parts.emplace_back("a key of " + name, entry.key());
         parts.emplace_back(entry_of(name, parts.size() / 2), entry.value());
       }
     }
-    if (are_names(dict))
+    if (by_name)
       std::sort(parts.begin(), parts.end(), [](const auto& one, const auto& other) { return one.first < other.first; });
   } else if (value.isFuture()) {
     value.toFuture()->waitAndThrow();
     parts.emplace_back(name, value.toFuture()->value());
-  } else if (value.isObject()) {
+  } else if (constexpr std::size_t long_way = 1000;
+             value.isObject() && name.size() < long_way) {  // one that has itself
     const auto& object = value.toObjectRef();
     for (std::size_t i = 0; i < object.slots().size(); ++i)
       parts.emplace_back(name + "." + object.type()->getAttributeName(i), object.getSlot(i));
@@ -125,21 +127,15 @@ std::vector<std::pair<std::string, c10::IValue>> parts_of(const c10::IValue& val
   return parts;
 }
 
-// Numbers that torch can keep, and neither compare nor convert: as bytes, where it can show those.
+}  // namespace
+
 bool are_bytes(at::ScalarType dtype) {
   using enum at::ScalarType;
   return at::isBitsType(dtype) || dtype == Float4_e2m1fn_x2 || (dtype >= UInt1 && dtype <= UInt7) ||
          (dtype >= Int1 && dtype <= Int7);
 }
 
-bool have_same_bytes(const at::Tensor& one, const at::Tensor& other) {
-  const auto bytes = [](const at::Tensor& tensor) {
-    return std::string_view(static_cast<const char*>(tensor.storage().data()), tensor.storage().nbytes());
-  };
-  return !one.is_cpu() || bytes(one) == bytes(other);
-}
-
-}  // namespace
+bool are_floating(at::ScalarType dtype) { return at::isFloatingType(dtype) && !are_bytes(dtype); }
 
 at::Tensor dense(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_meta()) return {};
@@ -171,8 +167,10 @@ std::optional<std::string> difference(const Triple& value, const Tolerance& tole
       fused.device() != eager.device())
     return name + " is " + layout(fused) + ", eager's is " + layout(eager);
   if (eager.is_meta()) return std::nullopt;
-  if (are_bytes(eager.scalar_type()))
-    return have_same_bytes(fused, eager) ? std::nullopt : std::optional(name + " has other bytes");
+  if (are_bytes(eager.scalar_type())) {
+    const bool same = at::equal(fused.detach().view(at::kByte), eager.detach().view(at::kByte));
+    return same ? std::nullopt : std::optional(name + " has other bytes");
+  }
   if (!strided) return difference({name, dense(fused), dense(eager), dense(exact), false}, tolerance);
   const auto dtype = fused.scalar_type();
   if (at::isComplexType(dtype)) {
@@ -263,7 +261,7 @@ c10::IValue copy_as(const c10::IValue& value, std::optional<at::ScalarType> floa
     const auto& tensor = value.toTensor();
     if (!tensor.defined()) return value;
     auto copy = tensor.detach().clone();
-    return floating && at::isFloatingType(copy.scalar_type()) ? copy.to(*floating) : copy;
+    return floating && are_floating(copy.scalar_type()) ? copy.to(*floating) : copy;
   }
   if (value.isTuple()) {
     std::vector<c10::IValue> elements;

@@ -37,6 +37,11 @@ struct Triple {
 // 1e-06'.
 std::optional<std::string> difference(const Triple& value, const Tolerance& tolerance);
 
+// Numbers that torch can keep, and neither compare nor convert.
+bool are_bytes(at::ScalarType dtype);
+// Those of a floating dtype that it can.
+bool are_floating(at::ScalarType dtype);
+
 // Of two dtypes the one of fewer digits.
 at::ScalarType coarser(at::ScalarType one, at::ScalarType other);
 

@@ -57,7 +57,7 @@ Module copy(const Module& module, std::optional<bool> training, std::optional<at
     const bool gradient = tensor.requires_grad();
     tensor.detach_();
     const bool converts = tensor.layout() == at::kStrided || tensor.layout() == at::kSparse;  // in place, as torch can
-    if (floating && converts && at::isFloatingType(tensor.scalar_type())) tensor.set_data(tensor.to(*floating));
+    if (floating && converts && are_floating(tensor.scalar_type())) tensor.set_data(tensor.to(*floating));
     tensor.requires_grad_(gradient);
   });
   if (training) copied.train(*training);
@@ -95,7 +95,7 @@ Outcome run(const Module& module, const Call& call, std::optional<bool> training
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     auto value = copy_as(inputs[i], floating);
     const std::string name = "argument " + std::to_string(i + 1);
-    if (value.isTensor() && at::isFloatingType(value.toTensor().scalar_type())) {
+    if (value.isTensor() && are_floating(value.toTensor().scalar_type())) {
       leaves.push_back({"the gradient of " + name, value.toTensor().requires_grad_()});
       value = value.toTensor().clone();  // no leaf: the model may write into its argument
     }
@@ -108,7 +108,7 @@ Outcome run(const Module& module, const Call& call, std::optional<bool> training
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   torch::autograd::variable_list roots, above, variables;
   for (const auto& [name, tensor] : outcome.outputs) {
-    if (!tensor.defined() || !tensor.requires_grad() || !at::isFloatingType(tensor.scalar_type())) continue;
+    if (!tensor.defined() || !tensor.requires_grad() || !are_floating(tensor.scalar_type())) continue;
     if (tensor.layout() != at::kStrided || tensor.is_meta())
       continue;  // nothing that randn makes could be its gradient
     roots.push_back(tensor);
@@ -132,7 +132,7 @@ bool useful(const Outcome& exact, const Outcome& eager, at::ScalarType computed)
     return false;
   for (std::size_t i = 0; i < eager.outputs.size(); ++i) {
     const auto theirs = dense(eager.outputs[i].tensor);
-    if (!theirs.defined() || !at::isFloatingType(theirs.scalar_type())) continue;
+    if (!theirs.defined() || !are_floating(theirs.scalar_type())) continue;
     const auto referee = dense(exact.outputs[i].tensor);
     if (!referee.defined() || referee.sizes() != theirs.sizes()) return false;
     if (difference({"", referee.to(theirs.options()), theirs, {}, false}, {.times = 1, .computed = computed}))
@@ -145,7 +145,7 @@ std::optional<std::string> compare(const Outcome& fused, const Outcome& eager, c
   Computed numbers;
   for (const auto* leaves : {&eager.outputs, &eager.written})
     for (const auto& [name, tensor] : *leaves) {
-      if (!tensor.defined() || !at::isFloatingType(tensor.scalar_type())) continue;
+      if (!tensor.defined() || !are_floating(tensor.scalar_type())) continue;
       numbers.dtype = coarser(numbers.dtype, tensor.scalar_type());
       if (leaves == &eager.outputs) numbers.size = std::max(numbers.size, largest(tensor));
     }

@@ -109,7 +109,10 @@ TEST(InlinedCopy, GrowsWithTheDepthOfCalls) {
   EXPECT_LT(much, 24 * little + 0.1) << little << " s, " << much << " s";
 }
 
-TEST(LeadsTo, WhatIsCalled) {
+TEST(Leads, ToWhatIsCalled) {
+  const auto leads_to = [](torch::jit::Function& function, Leads::IsWanted is_wanted) {
+    return Leads(is_wanted).from(function);
+  };
   const Module plain = nested(4);
   EXPECT_FALSE(leads_to(plain.get_method("forward").function(), has_linear));
   const Module linear = net("return torch.relu(self.linear(x))");

@@ -321,7 +321,9 @@ INSTANTIATE_TEST_SUITE_P(OtherLinears, NearMisses, testing::ValuesIn(others), na
 
 TEST(Linears, OtherProducts) {
   for (const char* body : {"return self.batch_norm(x @ torch.relu(x) * self.scale)",
-                           "return self.batch_norm(torch.addmm(self.b, x, x * self.w) * self.scale)"})
+                           "return self.batch_norm(torch.addmm(self.b, x, x * self.w) * self.scale)",
+                           "return self.batch_norm(x @ (self.w + x) * self.scale)",
+                           "return self.batch_norm(x @ torch.mul(self.w, x) * self.scale)"})
     EXPECT_TRUE(fuse_graph(graph_of(net(body))).empty()) << body;
 }
 

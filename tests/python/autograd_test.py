@@ -291,6 +291,26 @@ class AutogradTest(Checks):
             other_way = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t.t().contiguous().t() if t.dim() == 2 else t)
             self.assert_same(run(op, other_way), run(op.eager, contextlib.nullcontext()), f"{op}", strides=False)
 
+    def test_what_is_added_and_was_written_before_a_gradient_of_the_gradient(self):
+        """Eager keeps neither the biases nor an addend: what becomes of them after the call is nobody's matter."""
+        for op, training in self.each(CHAINS):
+            reference = small(op, training=training) if op.batch_norm else small(op)
+            for name in [n for n in ("bias", "norm_bias", "addend") if n in reference]:
+                found = []
+                for call in (op, op.eager):
+                    arguments = copied(reference)
+                    leaves = [arguments[n].requires_grad_() for n in op.tensors(arguments)]
+                    own = arguments[name] = arguments[name] * 1.0
+                    out = call(arguments)
+                    with torch.no_grad():
+                        own.mul_(3.0)
+                    own.mul_(2.0)
+                    first = torch.autograd.grad(out.pow(2).sum(), leaves, create_graph=True, allow_unused=True)
+                    loss = sum(g.pow(2).sum() for g in first if g is not None and g.requires_grad)
+                    second = torch.autograd.grad(loss, leaves, allow_unused=True)
+                    found.append([torch.zeros_like(leaf) if g is None else g for g, leaf in zip(second, leaves)])
+                self.assert_same(*found, f"{op}: {name} written", (1e-6, 1e-6), strides=False)
+
     def test_an_infinite_bias_of_a_gradient_of_the_gradient(self):
         """The bias is brought into y's history once more; what that adds to y must be nothing even where the bias is infinite."""
         for op, value in itertools.product(CHAINS, (math.inf, -math.inf)):

@@ -91,12 +91,44 @@ class Twice:
         return x.sum() * weight.sum(1)
 
 
+@torch.jit.script
+class Stranger:
+    """Who could stand behind the interface, and is made elsewhere."""
+
+    def __init__(self):
+        pass
+
+    def of(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.linear(x, weight)
+        return torch.sigmoid(y) * 0.25 + y
+
+
+class AsksAStranger(GivesAnObject):
+    def forward(self, x):
+        return Stranger().of(x, self.weight)
+
+
 class GivesOneOfTwo(GivesAnObject):
     def forward(self, x):
         formula: Formula = Gate()
         if x.size(0) > 100:
             formula = Twice()
         return work_out(formula, x, self.weight)
+
+
+class GivesOneOfTwoAndFuses(GivesOneOfTwo):
+    """Inlined, the call would be of one of two classes: torch could no longer save it."""
+
+    def __init__(self):
+        super().__init__()
+        self.gemm = torch.nn.Linear(N, N)
+
+    def forward(self, x):
+        formula: Formula = Gate()
+        if x.size(0) > 100:
+            formula = Twice()
+        y = self.gemm(work_out(formula, x, self.weight))
+        return torch.sigmoid(y) * 0.5 + y
 
 
 @torch.jit.script
@@ -293,10 +325,22 @@ class ModulesTest(Following):
             torch.ops.tailor.reset_calls()
             self.assert_near([model(x)], [before], kind.__name__)
             self.assertEqual(torch.ops.tailor.calls()["linear_sigmoid_mul_add/cpu"], 1, kind.__name__)
+            with auto(False):
+                torch.jit.script(AsksAStranger())(x)
+            self.assertEqual(torch.ops.tailor.calls()["linear_sigmoid_mul_add/cpu"], 1, "a class of which this module makes no object")
             torch.ops.tailor.unfuse_(model)
             torch.ops.tailor.reset_calls()
             self.assert_near([reloaded(model)(x)], [before], kind.__name__)
             self.assertEqual(torch.ops.tailor.calls()["linear_sigmoid_mul_add/cpu"], 0, kind.__name__)
+
+    def test_what_torch_could_not_save(self):
+        for on in (True, False):
+            with auto(on):
+                model = torch.jit.script(GivesOneOfTwoAndFuses())
+            sites = json.loads(torch.ops.tailor.fuse_(model))["sites"]
+            self.assertEqual([(site["method"], site["fused"]) for site in sites], [("of", True), ("forward", False)])
+            self.assertIn("torch cannot save", sites[1]["reason"])
+            self.assert_near([reloaded(model)(random_inputs(3))], [model(random_inputs(3))], "from a file")
 
     def test_other_modules_behind_the_interface_of_one_class(self):
         with auto(False):

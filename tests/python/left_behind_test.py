@@ -25,6 +25,7 @@ RECURS = ("def recurs(self, x):\n    weights = [self.w, self.proj.weight, self.p
           "def forward(self, x):\n    self.recurs(x)\n    return self.bn(self.gemm(x) * self.scale)")
 NORMS = "h = self.bn(self.gemm(x) * self.scale); z = self.bn_cumulative(h); return h * 2.0"
 WRITES = "v = self.buf * 1.3; t = F.dropout(v, 0.5, False); t.add_(0.3); y = self.gemm(x); return torch.sigmoid(y) * self.factor + y + v"
+CASTS = WRITES.replace("F.dropout(v, 0.5, False)", "v.type_as(v)")
 
 
 class LeftBehindTest(Following):
@@ -86,7 +87,7 @@ class LeftBehindTest(Following):
 
     def test_by_what_nobody_reads(self):
         """torch's executor drops it where it optimises; the graph keeps it, and so does that which unfuse gives back."""
-        for body in (DRAWS, RECURS, NORMS, WRITES):
+        for body in (DRAWS, RECURS, NORMS, WRITES, CASTS):
             fused, eager = scripted(body), build(body)
             self.assertTrue(is_fused(fused), body)
             unfused = scripted(body)

@@ -190,9 +190,9 @@ class CommandTest(Command):
 
     def test_a_mean_far_above_the_spread(self):
         """Through the norm gradients keep the few digits that the linear's result has left then."""
-        net = models.build("y = self.gn(self.gemm(x)); y = F.silu(y) * self.scale; return F.silu(y)", k=1, n=8, g=4)
+        net = models.build("return F.silu((self.bn(self.gemm(x)) + self.one) / self.divisor)", k=1, n=8, g=4)
         with torch.no_grad():
-            net.gemm.bias += 1e4
+            net.gemm.bias += 1e6
         torch.jit.script(net).save(self.source)
         for seed in range(4):
             self.assertIn("1 site checked by itself", self.done("fuse", self.source, "-o", self.target, "--seed", seed))

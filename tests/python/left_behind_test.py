@@ -26,7 +26,7 @@ RECURS = ("def recurs(self, x):\n    weights = [self.w, self.proj.weight, self.p
 NORMS = "h = self.bn(self.gemm(x) * self.scale); z = self.bn_cumulative(h); return h * 2.0"
 WRITES = "v = self.buf * 1.3; t = F.dropout(v, 0.5, False); t.add_(0.3); y = self.gemm(x); return torch.sigmoid(y) * self.factor + y + v"
 CASTS = ("def cast(self, v):\n    return v.type_as(v)\ndef forward(self, x):\n    v = self.buf * 1.3\n    t = self.cast(v)\n    t.add_(0.3)\n"
-         "    y = self.gemm(x)\n    return torch.sigmoid(y) * self.factor + y + v")
+         "    y = self.gemm(F.relu(x))\n    return torch.sigmoid(y) * self.factor + y + v")
 
 
 class LeftBehindTest(Following):

@@ -63,6 +63,54 @@ void for_each_fork_here(Block* block, const Visitor& visit) {
   });
 }
 
+// Whether a type leaves open what it is.
+bool is_vague(const c10::TypePtr& type) {
+  constexpr c10::TypeKind vague[] = {c10::TypeKind::AnyType, c10::TypeKind::InterfaceType, c10::TypeKind::UnionType,
+                                     c10::TypeKind::NumberType};
+  if (std::find(std::begin(vague), std::end(vague), type->kind()) != std::end(vague)) return true;
+  if (type->kind() == c10::TypeKind::ClassType) return false;  // its attributes are its own matter
+  const auto parts = type->containedTypes();
+  return std::any_of(parts.begin(), parts.end(), is_vague);
+}
+
+// Whether something that the type holds may be missing.
+bool may_hold_none(const c10::TypePtr& type, bool is_held = false) {
+  if (type->kind() == c10::TypeKind::ClassType) return false;
+  if (type->kind() == c10::TypeKind::OptionalType && is_held) return true;
+  const bool holds = type->kind() != c10::TypeKind::OptionalType;
+  const auto parts = type->containedTypes();
+  return std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return may_hold_none(part, holds); });
+}
+
+bool may_be_none(const c10::TypePtr& type) { return type->kind() == c10::TypeKind::OptionalType; }
+
+bool is_put_into_a_tuple(const Value* value) {
+  const auto& uses = value->uses();
+  return std::any_of(uses.begin(), uses.end(),
+                     [](const torch::jit::Use& use) { return use.user->kind() == c10::prim::TupleConstruct; });
+}
+
+// Whether types that the callee has declared would be lost if the call were inlined: variables have the types of what they are given
+// there, a file says those, and what the callee gives them later may fit no more.
+bool loses_types(const Node* call, GraphFunction& callee) {
+  const auto wanted = callee.graph()->inputs();
+  const auto given = call->inputs().slice(call->kind() == c10::prim::CallFunction ? 1 : 0);
+  for (std::size_t i = 0; i < wanted.size() && i < given.size(); ++i) {
+    const auto& type = wanted[i]->type();
+    const bool is_open = is_vague(type) || may_hold_none(type) || (may_be_none(type) && is_put_into_a_tuple(wanted[i]));
+    if (is_open && *type != *given[i]->type()) return true;
+  }
+  const auto result = callee.graph()->outputs();
+  return call->outputs().size() == 1 && result.size() == 1 && is_vague(call->output()->type()) &&
+         *call->output()->type() != *result[0]->type();
+}
+
+// The function that the node calls and that is inlined there; null where none is.
+GraphFunction* inlined_at(const Node* node) {
+  auto* callee = torch::jit::tryToGraphFunction(const_cast<Node*>(node));
+  return callee && !loses_types(node, *callee) ? callee : nullptr;
+}
+
 // The functions that a graph calls, directly or in what it forks.
 void for_each_call(Block* block, const Visit& visit, const VisitInterface& behind) {
   for_each_block(block, [&](Block* inner) {
@@ -137,7 +185,7 @@ void inline_in_fork(Node* node) {
 void inline_calls(Block* block) {
   for (Node* node = block->param_node()->next(); node != block->return_node();) {
     inline_in_fork(node);
-    auto* callee = torch::jit::tryToGraphFunction(node);
+    auto* callee = inlined_at(node);
     if (!callee) {
       for (Block* inner : node->blocks()) inline_calls(inner);
       node = node->next();
@@ -202,8 +250,14 @@ void add_kept(Block* block, const Classes& made, std::vector<GraphFunction*>& ke
       for_each_made(made, interface, name, visit);
     };
   };
+  const Visit keep = add_to(kept);
+  const VisitInterface keep_behind = behind(keep);
   for_each_block(block, [&](Block* inner) {
-    for (const Node* node : inner->nodes()) for_each_distant_callee(node, add_to(kept), behind(add_to(kept)));
+    for (const Node* node : inner->nodes()) {
+      for_each_distant_callee(node, keep, keep_behind);
+      if (auto* callee = torch::jit::tryToGraphFunction(const_cast<Node*>(node)); callee && !inlined_at(node))
+        kept.push_back(callee);
+    }
   });
   for_each_fork_here(block, [&](Node&, Graph& forked) {
     add_kept(forked.block(), made, kept);

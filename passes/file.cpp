@@ -60,16 +60,13 @@ std::string hidden(const std::string& what, const std::string& word) {
 
 }  // namespace
 
-std::string forbids_a_file(Graph& graph) {
+std::string hides_words(Graph& graph) {
   for (const Value* input : graph.inputs())
     if (is_word(input) && says(graph.block(), input->debugNameBase()))
       return hidden("an argument", input->debugNameBase());
   std::string reason;
   std::unordered_set<std::string> asked;
   for_each_node(graph.block(), [&](const Node* node) {
-    if (node->kind() == c10::prim::CallMethod && !node->input(0)->type()->cast<c10::ClassType>() &&
-        !node->input(0)->type()->cast<c10::InterfaceType>())
-      reason = describe(node) + " is of one of several classes, which torch cannot save once calls are inlined";
     if (!reason.empty() || node->kind() != c10::prim::GetAttr) return;
     const std::string& name = node->s(c10::attr::name);  // and torch calls a variable so that holds it
     if (is_word(name) && asked.insert(name).second && says(graph.block(), name)) reason = hidden("an attribute", name);

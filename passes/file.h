@@ -6,10 +6,9 @@
 
 namespace tailor {
 
-// Why a file of the graph could not be written, or not read again; empty where nothing stands in the way. torch writes no call of a
-// method of one of several classes, which is what becomes of an interface where calls are inlined; arguments and attributes
-// that are called like a word that files say keep their names, and hide the word.
-std::string forbids_a_file(torch::jit::Graph& graph);
+// Why a file of the graph might not be read again; empty where nothing stands in the way. Arguments and attributes that
+// are called like a word that files say keep their names, and hide the word.
+std::string hides_words(torch::jit::Graph& graph);
 
 // Gives other names to variables that are called like such words.
 void rename_variables(torch::jit::Block* block);

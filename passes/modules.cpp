@@ -66,7 +66,10 @@ std::vector<Site> fuse_function(Function& function, const PassOptions& options) 
   if (!Leads(options.fuses ? +has_either : has_tailor_op).from(function)) return {};
   const auto graph = inlined_copy(*graph_function);
   const PassResult result = run_pass(graph, options);
-  if (result.changed) {
+  // Nothing was fused there: what it calls was, and must not be where it calls it. So that is taken back in what it calls.
+  if (result.changed && result.fits_no_file) {
+    unfuse_all({graph_function});
+  } else if (result.changed) {
     drop_unread(graph->block());
     set_graph(*graph_function, graph);
   }

@@ -343,7 +343,9 @@ PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& opti
   own_constants(graph->block());
   // While the executor runs, others may compile classes: it looks at none.
   const auto unit = options.is_executors ? nullptr : unit_of(*graph);
-  const PassResult result = run_on(graph, options, forbids_a_file(*graph), unit);
+  const std::string hidden = hides_words(*graph);
+  PassResult result = run_on(graph, options, hidden, unit);
+  result.fits_no_file = !hidden.empty();
   if (result.changed) make_readable(graph);
   return result;
 }

@@ -21,8 +21,9 @@ struct PassOptions {
 };
 
 struct PassResult {
-  std::vector<Site> sites;  // every linear of the graph
-  bool changed = false;     // something was fused that was not, so that the graph is worth keeping
+  std::vector<Site> sites;    // every linear of the graph
+  bool changed = false;       // something was fused that was not, so that the graph is worth keeping
+  bool fits_no_file = false;  // the graph, because calls were inlined
 };
 
 // Expects calls to be inlined, and a graph that may be spoiled: a copy. Where it throws, or where nothing changed, the

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <limits>
 #include <sstream>
+#include <unordered_set>
 
 namespace tailor::tool {
 namespace {
@@ -91,7 +92,9 @@ bool are_names(const c10::impl::GenericDict& dict) {
 }
 
 // What a value is made of, with a name for each part; nothing of a tensor, a number or a string.
-std::vector<std::pair<std::string, c10::IValue>> parts_of(const c10::IValue& value, const std::string& name) {
+using Seen = std::unordered_set<const void*>;  // objects, which may have themselves, or another twice
+std::vector<std::pair<std::string, c10::IValue>> parts_of(const c10::IValue& value, const std::string& name,
+                                                          Seen& seen) {
   std::vector<std::pair<std::string, c10::IValue>> parts;
   const auto add_all = [&](const auto& elements) {
     for (const auto& element : elements) parts.emplace_back(entry_of(name, parts.size()), element);
@@ -118,13 +121,50 @@ std::vector<std::pair<std::string, c10::IValue>> parts_of(const c10::IValue& val
   } else if (value.isFuture()) {
     value.toFuture()->waitAndThrow();
     parts.emplace_back(name, value.toFuture()->value());
-  } else if (constexpr std::size_t long_way = 1000;
-             value.isObject() && name.size() < long_way) {  // one that has itself
+  } else if (value.isObject() && seen.insert(&value.toObjectRef()).second) {
     const auto& object = value.toObjectRef();
     for (std::size_t i = 0; i < object.slots().size(); ++i)
       parts.emplace_back(name + "." + object.type()->getAttributeName(i), object.getSlot(i));
   }
   return parts;
+}
+
+std::vector<Leaf> tensors_in(const c10::IValue& value, const std::string& name, Seen& seen) {
+  std::vector<Leaf> found;
+  for (const auto& [place, part] : parts_of(value, name, seen)) {
+    auto more = tensors_in(part, place, seen);
+    found.insert(found.end(), more.begin(), more.end());
+  }
+  if (value.isTensor() && !(value.toTensor().defined() && value.toTensor().is_nested()))
+    found.push_back({name, value.toTensor()});
+  return found;
+}
+
+std::optional<std::string> other_shape(const c10::IValue& fused, const c10::IValue& eager, const std::string& name,
+                                       const Computed& of, Seen& our_seen, Seen& their_seen) {
+  if (fused.tagKind() != eager.tagKind())
+    return name + " is a " + fused.tagKind() + ", eager's is a " + eager.tagKind();
+  const auto our_parts = parts_of(fused, name, our_seen), their_parts = parts_of(eager, name, their_seen);
+  if (our_parts.size() != their_parts.size())
+    return name + " has " + std::to_string(our_parts.size()) + " elements, eager's has " +
+           std::to_string(their_parts.size());
+  for (std::size_t i = 0; i < our_parts.size(); ++i) {
+    const auto& [place, part] = their_parts[i];
+    if (our_parts[i].first != place) return place + " is missing";
+    if (auto different = other_shape(our_parts[i].second, part, place, of, our_seen, their_seen)) return different;
+  }
+  if (eager.isDouble()) {  // such as an `item()`: computed in another order, it may have other last digits
+    const double ours = fused.toDouble(), theirs = eager.toDouble();
+    const double error = std::abs(ours - theirs);
+    const double share = 3 * std::sqrt(std::max(epsilon(of.dtype), epsilon(at::kFloat)));
+    if (ours == theirs || (std::isnan(ours) && std::isnan(theirs)) ||
+        error <= share * std::max(std::abs(theirs), of.size))
+      return std::nullopt;
+    return name + " differs by " + number(error);
+  }
+  const bool comparable = eager.isInt() || eager.isBool() || eager.isString();
+  if (comparable && fused != eager) return name + " is another " + eager.tagKind();
+  return std::nullopt;
 }
 
 }  // namespace
@@ -219,41 +259,13 @@ std::optional<std::string> difference(const Triple& value, const Tolerance& tole
 }
 
 std::vector<Leaf> tensors_in(const c10::IValue& value, const std::string& name) {
-  std::vector<Leaf> found;
-  for (const auto& [place, part] : parts_of(value, name)) {
-    auto more = tensors_in(part, place);
-    found.insert(found.end(), more.begin(), more.end());
-  }
-  if (value.isTensor() && !(value.toTensor().defined() && value.toTensor().is_nested()))
-    found.push_back({name, value.toTensor()});
-  return found;
+  Seen seen;
+  return tensors_in(value, name, seen);
 }
-
 std::optional<std::string> other_shape(const c10::IValue& fused, const c10::IValue& eager, const std::string& name,
                                        const Computed& of) {
-  if (fused.tagKind() != eager.tagKind())
-    return name + " is a " + fused.tagKind() + ", eager's is a " + eager.tagKind();
-  const auto our_parts = parts_of(fused, name), their_parts = parts_of(eager, name);
-  if (our_parts.size() != their_parts.size())
-    return name + " has " + std::to_string(our_parts.size()) + " elements, eager's has " +
-           std::to_string(their_parts.size());
-  for (std::size_t i = 0; i < our_parts.size(); ++i) {
-    const auto& [place, part] = their_parts[i];
-    if (our_parts[i].first != place) return place + " is missing";
-    if (auto different = other_shape(our_parts[i].second, part, place, of)) return different;
-  }
-  if (eager.isDouble()) {  // such as an `item()`: computed in another order, it may have other last digits
-    const double ours = fused.toDouble(), theirs = eager.toDouble();
-    const double error = std::abs(ours - theirs);
-    const double share = 3 * std::sqrt(std::max(epsilon(of.dtype), epsilon(at::kFloat)));
-    if (ours == theirs || (std::isnan(ours) && std::isnan(theirs)) ||
-        error <= share * std::max(std::abs(theirs), of.size))
-      return std::nullopt;
-    return name + " differs by " + number(error);
-  }
-  const bool comparable = eager.isInt() || eager.isBool() || eager.isString();
-  if (comparable && fused != eager) return name + " is another " + eager.tagKind();
-  return std::nullopt;
+  Seen ours, theirs;
+  return other_shape(fused, eager, name, of, ours, theirs);
 }
 
 c10::IValue copy_as(const c10::IValue& value, std::optional<at::ScalarType> floating) {
@@ -266,7 +278,9 @@ c10::IValue copy_as(const c10::IValue& value, std::optional<at::ScalarType> floa
   if (value.isTuple()) {
     std::vector<c10::IValue> elements;
     for (const auto& element : value.toTupleRef().elements()) elements.push_back(copy_as(element, floating));
-    return c10::ivalue::Tuple::create(std::move(elements));
+    const auto type = value.type()->cast<c10::TupleType>();
+    return type && type->schema() ? c10::ivalue::Tuple::createNamed(std::move(elements), type)
+                                  : c10::ivalue::Tuple::create(std::move(elements));
   }
   if (value.isList()) {
     auto list = value.toList().copy();

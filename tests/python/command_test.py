@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import warnings
-from typing import List
+from typing import Any, List
 
 import torch
 
@@ -69,6 +69,23 @@ class Every(torch.nn.Module):
         for net in self.nets:
             net(x)
         return x
+
+
+@torch.jit.script
+class Link:
+    def __init__(self, value: torch.Tensor, one: Any):
+        self.value = value
+        self.one = one
+        self.other = one
+
+
+class Chained(models.Net):
+    def forward(self, x):
+        y = self.bn(self.gemm(x) * self.scale)
+        link = Link(y, 1)
+        for _ in range(40):
+            link = Link(y, link)
+        return link
 
 
 class CommandTest(Command):
@@ -235,10 +252,19 @@ class CommandTest(Command):
         torch.save([torch.randn(models.B, models.K)], self.folder / "x.pt")
         self.done("fuse", self.source, "-o", self.target, "--input-file", self.folder / "x.pt", "--seed", 7)
 
+    def test_objects_that_have_each_other(self):
+        """Each is compared once, and not in each way in which it is reached."""
+        torch.jit.script(Chained()).save(self.source)
+        self.assertIn("the whole model checked", self.done("fuse", self.source, "-o", self.target, INPUT))
+
     def test_arguments_that_are_no_tensors(self):
         torch.jit.script(models.build(TWO_MORE)).save(self.source)
         x = torch.randn(models.B, models.K)
         torch.save((x, {"k": x}, 2), self.folder / "x.pt")  # whose types are lost in the file
+        text = self.done("fuse", self.source, "-o", self.target, "--input-file", self.folder / "x.pt")
+        self.assertIn("the whole model checked", text)
+        torch.jit.script(models.build("def forward(self, p: Pair):\n    return self.bn(self.gemm(p.x) * self.scale) * p.y")).save(self.source)
+        torch.save([(torch.randn(models.N), x)], self.folder / "x.pt")
         text = self.done("fuse", self.source, "-o", self.target, "--input-file", self.folder / "x.pt")
         self.assertIn("the whole model checked", text)
         torch.jit.script(models.build("def forward(self, x, n: int, on: bool):\n    return self.bn(self.gemm(x) * self.scale) * n if on else x")).save(self.source)

@@ -1,6 +1,7 @@
 """Ops of one rule of which torch must not make one: where some run with gradients and others without, those would be lost."""
 import copy
 import itertools
+import json
 from typing import Any
 
 import torch
@@ -180,6 +181,12 @@ class Nothing:
         pass
 
 
+def beside(part: Waiting, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    n = part.wait(1)
+    y = F.linear(x, weight)
+    return (torch.sigmoid(y) * 1.7 + y) * float(n)
+
+
 def out_of_sight():
     """Whose modes are left by what is not inlined; and one that leaves none."""
 
@@ -330,6 +337,12 @@ class TwinsTest(Following):
                     with auto(False):
                         wanted = self.gradients(plain)
                     self.assert_gradients(net, wanted, (which, on), calls=1)
+
+    def test_beside_a_call_of_nobody_knows_what(self):
+        """A scripted function by itself has no classes to ask."""
+        report = json.loads(torch.ops.tailor.fuse_(torch.jit.script(beside)))
+        self.assertEqual([site["fused"] for site in report["sites"]], [False])
+        self.assertIn("may leave another mode behind", report["sites"][0]["reason"])
 
     def test_called_in_two_modes(self):
         """By a parent, whether or not that is to be fused itself."""

@@ -22,53 +22,27 @@ struct Dtype {
   std::uint64_t in_one = 1;
 };
 constexpr std::array dtypes{
-    Dtype{"Byte"},
-    Dtype{"Char"},
-    Dtype{"Short", 2},
-    Dtype{"Int", 4},
-    Dtype{"Long", 8},
-    Dtype{"Half", 2},
-    Dtype{"Float", 4},
-    Dtype{"Double", 8},
-    Dtype{"Bool"},
-    Dtype{"BFloat16", 2},
-    Dtype{"ComplexHalf", 4},
-    Dtype{"ComplexFloat", 8},
-    Dtype{"QInt8"},
-    Dtype{"QUInt8"},
-    Dtype{"QInt32", 4},
-    Dtype{"ComplexDouble", 16},
-    Dtype{"UInt16", 2},
-    Dtype{"UInt32", 4},
-    Dtype{"UInt64", 8},
-    Dtype{"QUInt4x2", 1, 2},
-    Dtype{"Float8_e5m2"},
-    Dtype{"Float8_e4m3fn"},
-    Dtype{"Float8_e5m2fnuz"},
-    Dtype{"QUInt2x4", 1, 4},
-    Dtype{"Bits1x8"},
-    Dtype{"Bits2x4"},
-    Dtype{"Float8_e4m3fnuz"},
-    Dtype{"Float8_e8m0fnu"},
-    Dtype{"Bits4x2"},
-    Dtype{"Bits8"},
-    Dtype{"Bits16", 2},
-    Dtype{"Float4_e2m1fn_x2"},
-    Dtype{"UInt1"},
-    Dtype{"UInt2"},
-    Dtype{"UInt3"},
-    Dtype{"UInt4"},
-    Dtype{"UInt5"},
-    Dtype{"UInt6"},
-    Dtype{"UInt7"},
-    Dtype{"Int1"},
-    Dtype{"Int2"},
-    Dtype{"Int3"},
-    Dtype{"Int4"},
-    Dtype{"Int5"},
-    Dtype{"Int6"},
-    Dtype{"Int7"},
+    Dtype{"Byte"},        Dtype{"Char"},          Dtype{"Short", 2},        Dtype{"Int", 4},
+    Dtype{"Long", 8},     Dtype{"Half", 2},       Dtype{"Float", 4},        Dtype{"Double", 8},
+    Dtype{"Bool"},        Dtype{"BFloat16", 2},   Dtype{"ComplexHalf", 4},  Dtype{"ComplexFloat", 8},
+    Dtype{"QInt8"},       Dtype{"QUInt8"},        Dtype{"QInt32", 4},       Dtype{"ComplexDouble", 16},
+    Dtype{"UInt16", 2},   Dtype{"UInt32", 4},     Dtype{"UInt64", 8},       Dtype{"QUInt4x2", 1, 2},
+    Dtype{"Float8_e5m2"}, Dtype{"Float8_e4m3fn"}, Dtype{"Float8_e5m2fnuz"}, Dtype{"QUInt2x4", 1, 4},
+    Dtype{"Bits1x8"},     Dtype{"Bits2x4"},       Dtype{"Float8_e4m3fnuz"}, Dtype{"Float8_e8m0fnu"},
+    Dtype{"Bits4x2"},     Dtype{"Bits8"},         Dtype{"Bits16", 2},       Dtype{"Float4_e2m1fn_x2"},
 };
+
+// The dtype that a class of storages names; empty where it is none. Torch's integers of fewer than eight bits have a byte each.
+std::string_view dtype_of(std::string_view type) {
+  constexpr std::string_view before = "torch\n", after = "Storage\n";
+  if (!type.starts_with(before) || !type.ends_with(after) || type.size() < before.size() + after.size()) return "";
+  type.remove_prefix(before.size());
+  type.remove_suffix(after.size());
+  const std::string_view sign = type.starts_with("UInt") ? "UInt" : "Int";
+  const bool is_narrow =
+      type.starts_with(sign) && type.size() == sign.size() + 1 && type.back() >= '1' && type.back() <= '7';
+  return is_narrow ? "Byte" : type;
+}
 
 // A value on the stack: two words, for a stack may be as long as its pickle. Containers that are filled later, objects
 // and numbers with a point are all `other`.
@@ -260,12 +234,9 @@ class Machine {
     const std::string key(text(element(tuple, 2, Kind::text, "a record")));
     const std::string_view device = text(element(tuple, 3, Kind::text, "a device"));
     const std::int64_t count = element(tuple, 4, Kind::number, "a count").number;
-    const auto* const dtype = std::find_if(dtypes.begin(), dtypes.end(), [&](const Dtype& each) {
-      constexpr std::string_view before = "torch\n", after = "Storage\n";
-      return type.starts_with(before) && type.ends_with(after) &&
-             type.size() == before.size() + each.name.size() + after.size() &&
-             type.substr(before.size(), each.name.size()) == each.name;
-    });
+    const std::string_view wanted = dtype_of(type);
+    const auto* const dtype =
+        std::find_if(dtypes.begin(), dtypes.end(), [&](const Dtype& each) { return each.name == wanted; });
     if (dtype == dtypes.end()) refuse("its pickle has a tensor of a kind of storage that torch does not read");
     // A tensor on the device "meta" has no values, and its record is empty.
     if (const auto size = size_of_(key); device != "meta" && count != 0) {

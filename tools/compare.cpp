@@ -262,6 +262,7 @@ std::vector<Leaf> tensors_in(const c10::IValue& value, const std::string& name) 
   Seen seen;
   return tensors_in(value, name, seen);
 }
+
 std::optional<std::string> other_shape(const c10::IValue& fused, const c10::IValue& eager, const std::string& name,
                                        const Computed& of) {
   Seen ours, theirs;

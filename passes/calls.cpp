@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "effects.h"
-#include "pass.h"
+#include "forks.h"
 
 namespace tailor {
 namespace {
@@ -53,14 +53,6 @@ void for_each_callee(const Node* node, const Visit& visit, const VisitInterface&
   } else {
     for_each_distant_callee(node, visit, behind);
   }
-}
-
-template <class Visitor>
-void for_each_fork_here(Block* block, const Visitor& visit) {
-  for_each_block(block, [&](Block* inner) {
-    for (Node* node : inner->nodes())
-      if (const auto forked = forked_graph(node)) visit(*node, *forked);
-  });
 }
 
 // Whether a type leaves open what it is.
@@ -116,7 +108,8 @@ void for_each_call(Block* block, const Visit& visit, const VisitInterface& behin
   for_each_block(block, [&](Block* inner) {
     for (const Node* node : inner->nodes()) for_each_callee(node, visit, behind);
   });
-  for_each_fork_here(block, [&](Node&, Graph& forked) { for_each_call(forked.block(), visit, behind); });
+  for_each_fork(block,
+                [&](Node&, const std::shared_ptr<Graph>& forked) { for_each_call(forked->block(), visit, behind); });
 }
 
 // A loop that goes on while a condition holds, or that may be left early.
@@ -218,7 +211,7 @@ void add_inlined(Block* top, Functions& called, SeenStacks& seen) {
       if (const auto stack = node->callstack(); stack && *stack && seen.insert(stack->get()).second)
         for (const auto& call : (*stack)->vec()) called.insert(std::get<0>(call));
   });
-  for_each_fork_here(top, [&](Node&, Graph& forked) { add_inlined(forked.block(), called, seen); });
+  for_each_fork(top, [&](Node&, const std::shared_ptr<Graph>& forked) { add_inlined(forked->block(), called, seen); });
 }
 
 // Classes of objects that functions make, but for modules: these nobody makes in a script.
@@ -230,7 +223,7 @@ void add_made(Block* block, Classes& made) {
       if (node->kind() == c10::prim::CreateObject)
         if (const auto type = node->output()->type()->cast<c10::ClassType>()) made.insert(type);
   });
-  for_each_fork_here(block, [&](Node&, Graph& forked) { add_made(forked.block(), made); });
+  for_each_fork(block, [&](Node&, const std::shared_ptr<Graph>& forked) { add_made(forked->block(), made); });
 }
 
 void for_each_made(const Classes& made, const InterfaceType& interface, const std::string& name, const Visit& visit) {
@@ -259,13 +252,13 @@ void add_kept(Block* block, const Classes& made, std::vector<GraphFunction*>& ke
         kept.push_back(callee);
     }
   });
-  for_each_fork_here(block, [&](Node&, Graph& forked) {
-    add_kept(forked.block(), made, kept);
+  for_each_fork(block, [&](Node&, const std::shared_ptr<Graph>& forked) {
+    add_kept(forked->block(), made, kept);
     std::vector<GraphFunction*> calls;
-    for_each_block(forked.block(), [&](Block* inner) {
+    for_each_block(forked->block(), [&](Block* inner) {
       for (const Node* node : inner->nodes()) for_each_callee(node, add_to(calls), behind(add_to(calls)));
     });
-    if (!calls.empty() && !inlined_fork(forked)) kept.insert(kept.end(), calls.begin(), calls.end());
+    if (!calls.empty() && !inlined_fork(*forked)) kept.insert(kept.end(), calls.begin(), calls.end());
   });
 }
 
@@ -311,11 +304,14 @@ bool Leads::from(Function& function) {
   auto* graph_function = torch::jit::tryToGraphFunction(function);
   if (!graph_function || !seen_.insert(&function).second) return false;
   Block* block = graph_function->graph()->block();
-  bool found = is_wanted_(block);
-  if (!found)
-    for_each_call(
-        block, [&](Function& callee) { found = found || from(callee); },
-        [&](const InterfaceType& interface, const std::string& name) { found = found || behind(interface, name); });
+  if (is_wanted_(block)) {
+    where_ = &function;
+    return true;
+  }
+  bool found = false;
+  for_each_call(
+      block, [&](Function& callee) { found = found || from(callee); },
+      [&](const InterfaceType& interface, const std::string& name) { found = found || behind(interface, name); });
   return found;
 }
 
@@ -332,6 +328,13 @@ std::shared_ptr<CompilationUnit> unit_of(const Graph& graph) {
     if (const auto type = input->type()->cast<c10::ClassType>())
       if (auto unit = type->compilation_unit()) return unit;
   return nullptr;
+}
+
+std::string spoken_name(const Function& function) {
+  const auto& arguments = function.getSchema().arguments();
+  const auto self = arguments.empty() ? nullptr : arguments[0].type()->cast<c10::ClassType>();
+  const bool is_method = self && self->name() && self->name()->qualifiedName() == function.qualname().prefix();
+  return (is_method ? self->name()->name() + "." : "") + function.name();
 }
 
 void add_inlined(const GraphFunction& function, Functions& called) {

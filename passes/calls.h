@@ -34,17 +34,24 @@ class Leads {
   bool from(torch::jit::Function& function);  // itself among them
   bool from(const Node* call);
 
+  // The function that has such a block, once `from` has led to one; null where that is not known.
+  const torch::jit::Function* where() const { return where_; }
+
  private:
   bool behind(const c10::InterfaceType& interface, const std::string& name);
 
   const IsWanted is_wanted_;
   const std::shared_ptr<torch::jit::CompilationUnit> unit_;
+  const torch::jit::Function* where_ = nullptr;
   Functions seen_;
   std::set<std::pair<const c10::InterfaceType*, std::string>> asked_;
 };
 
 // Adds what calls were inlined of, as they are in a graph that was fused. The functions may be gone: they are not to be looked at.
 void add_inlined(const torch::jit::GraphFunction& function, Functions& called);
+
+// As its author would say it: "Gate.forward" of a class's method, else the function's own name.
+std::string spoken_name(const torch::jit::Function& function);
 
 // What stays called by the functions themselves, where other calls are inlined, and by `with` and through interfaces: each once.
 std::vector<torch::jit::GraphFunction*> kept_calls(const Functions& functions);

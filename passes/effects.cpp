@@ -6,7 +6,7 @@
 #include <unordered_set>
 
 #include "calls.h"
-#include "pass.h"
+#include "forks.h"
 
 namespace tailor {
 namespace {
@@ -120,7 +120,7 @@ bool is_written(const Node* node, const c10::Argument& argument) {
 bool leaves_a_mode(const Node* node) {
   if (node->kind() == c10::prim::awaitable) {
     const auto graph = forked_graph(node);
-    return leaver_of_a_mode(graph->block(), unit_of(*graph)) != nullptr;
+    return leaver_of_a_mode(graph->block(), unit_of(*graph)).has_value();
   }
   return changes_a_mode(node) && node->kind() != c10::prim::Enter && node->kind() != c10::prim::Exit;
 }
@@ -159,12 +159,12 @@ bool changes_a_mode(const Node* node) {
           (name.find("grad_enabled") != std::string_view::npos || name.find("autocast") != std::string_view::npos));
 }
 
-const Node* leaver_of_a_mode(Block* top, const std::shared_ptr<torch::jit::CompilationUnit>& unit) {
+std::optional<Leaver> leaver_of_a_mode(Block* top, const std::shared_ptr<torch::jit::CompilationUnit>& unit) {
   Leads leads(leaves_modes, unit);
-  const Node* found = nullptr;
+  std::optional<Leaver> found;
   for_each_block(top, [&](Block* block) {
     for (const Node* node : block->nodes())
-      if (!found && (leaves_a_mode(node) || leads.from(node))) found = node;
+      if (!found && (leaves_a_mode(node) || leads.from(node))) found = {node, leads.where()};
   });
   return found;
 }

@@ -1,13 +1,15 @@
 // What a node of a graph does beside computing its result.
 #pragma once
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "graph.h"
 
 namespace torch::jit {
 struct CompilationUnit;
-}
+struct Function;
+}  // namespace torch::jit
 
 namespace tailor {
 
@@ -21,9 +23,13 @@ bool leaves_autocast(const Node* node);
 // Whether what follows the node may run in another mode than what is before it: with gradients, or under autocast.
 bool changes_a_mode(const Node* node);
 
-// The first node that does so for good, not only up to the end of a `with` block, or that may, as it calls what is not inlined; null
-// where there is none. `unit`: the classes that may stand behind an interface; where it is null, any may.
-const Node* leaver_of_a_mode(Block* top, const std::shared_ptr<torch::jit::CompilationUnit>& unit);
+// The first node that does so for good, not only up to the end of a `with` block, or that may, as it calls what is not inlined: that
+// calls, maybe, `callee`, null where that is not known. `unit`: the classes that may stand behind an interface; where it is null, any may.
+struct Leaver {
+  const Node* node;
+  const torch::jit::Function* callee;
+};
+std::optional<Leaver> leaver_of_a_mode(Block* top, const std::shared_ptr<torch::jit::CompilationUnit>& unit);
 
 // Whether the node begins or ends a `with` block of another kind, torch's profiler or a class of the user's.
 bool is_block_of_no_mode(const Node* node);

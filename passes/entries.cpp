@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "calls.h"
+#include "forks.h"
 #include "lines.h"
 #include "match.h"
 #include "pass.h"

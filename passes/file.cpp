@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "forks.h"
 #include "graph.h"
-#include "pass.h"
 
 namespace tailor {
 namespace {

@@ -11,6 +11,7 @@
 #include "calls.h"
 #include "effects.h"
 #include "file.h"
+#include "forks.h"
 #include "in_place.h"
 #include "kept.h"
 #include "lines.h"
@@ -121,9 +122,10 @@ bool unfuse_what_was_called(const std::shared_ptr<Graph>& graph, bool is_executo
 
 // torch's executor judges of what it differentiates together by who reads it first, and would ask an op that may stand where nobody
 // wants a gradient.
-std::string beside(const Node* leaver) {
-  return describe(leaver) + (leaver->kind().is_aten() ? " leaves" : " may leave") +
-         " another mode behind, and beside an op torch might lose gradients; `with torch.no_grad():` leaves none";
+std::string beside(const Leaver& leaver) {
+  const std::string callee = leaver.callee ? ", as `" + spoken_name(*leaver.callee) + "` does" : "";
+  return describe(leaver.node) + (leaver.node->kind().is_aten() ? " leaves" : " may leave") + " another mode behind" +
+         callee + ", and beside an op torch might lose gradients; `with torch.no_grad():` leaves none";
 }
 
 constexpr const char* taken = "what follows belongs to the chain of another linear";
@@ -282,14 +284,6 @@ void explain_as_written(const std::shared_ptr<Graph>& graph, std::vector<Finding
   }
 }
 
-template <class Visitor>
-void for_each_forked_graph(Block* block, Visitor&& visit) {
-  for_each_block(block, [&](Block* inner) {
-    for (Node* node : inner->nodes())
-      if (const auto forked = forked_graph(node)) visit(forked);
-  });
-}
-
 // Every chain of the graph, but for those in what it forks. `of_all`: a reason to leave all of the method's chains alone.
 void fuse_all(const std::shared_ptr<Graph>& graph, const PassOptions& options, const std::string& of_all,
               PassResult& result) {
@@ -318,11 +312,11 @@ PassResult run_on(const std::shared_ptr<Graph>& graph, const PassOptions& option
                   const std::shared_ptr<torch::jit::CompilationUnit>& unit) {
   PassResult result;
   if (!has_linear(graph->block()) && !has_tailor_op(graph->block())) return result;
-  const Node* leaver = leaver_of_a_mode(graph->block(), unit);
-  result.changed = unfuse_what_was_called(graph, options.is_executors, leaver);
+  auto leaver = leaver_of_a_mode(graph->block(), unit);
+  result.changed = unfuse_what_was_called(graph, options.is_executors, leaver.has_value());
   if (result.changed) leaver = leaver_of_a_mode(graph->block(), unit);  // that node may be gone
-  if (options.fuses) fuse_all(graph, options, leaver && of_all.empty() ? beside(leaver) : of_all, result);
-  for_each_forked_graph(graph->block(), [&](const std::shared_ptr<Graph>& forked) {
+  if (options.fuses) fuse_all(graph, options, leaver && of_all.empty() ? beside(*leaver) : of_all, result);
+  for_each_fork(graph->block(), [&](Node&, const std::shared_ptr<Graph>& forked) {
     const PassResult inner = run_on(forked, options, of_all, unit);
     result.sites.insert(result.sites.end(), inner.sites.begin(), inner.sites.end());
     result.changed = result.changed || inner.changed;
@@ -334,7 +328,7 @@ PassResult run_on(const std::shared_ptr<Graph>& graph, const PassOptions& option
 void make_readable(const std::shared_ptr<Graph>& graph) {
   keep_user_lines(graph->block());
   rename_variables(graph->block());
-  for_each_forked_graph(graph->block(), make_readable);
+  for_each_fork(graph->block(), [](Node&, const std::shared_ptr<Graph>& forked) { make_readable(forked); });
 }
 
 }  // namespace
@@ -348,30 +342,6 @@ PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& opti
   result.fits_no_file = !hidden.empty();
   if (result.changed) make_readable(graph);
   return result;
-}
-
-std::shared_ptr<Graph> forked_graph(const Node* node) {
-  const bool runs_graph = node->kind() == c10::prim::fork || node->kind() == c10::prim::awaitable;
-  return runs_graph && node->hasAttribute(c10::attr::Subgraph) ? node->g(c10::attr::Subgraph) : nullptr;
-}
-
-void own_constants(Block* block) {
-  for_each_block(block, [](Block* outer) {
-    for (Node* node : outer->nodes()) {
-      const auto forked = forked_graph(node);
-      if (!forked) continue;
-      for (std::size_t i = node->inputs().size(); i-- > 0;) {
-        Node* const constant = node->input(i)->node();
-        if (constant->kind() != c10::prim::Constant) continue;
-        Node* const own =
-            forked->prependNode(forked->createClone(constant, [](torch::jit::Value* value) { return value; }));
-        forked->inputs()[i]->replaceAllUsesWith(own->output());
-        forked->eraseInput(i);
-        node->removeInput(i);
-      }
-      own_constants(forked->block());
-    }
-  });
 }
 
 bool has_linear(const Block* block) {

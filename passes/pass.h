@@ -42,11 +42,4 @@ bool unfuse_graph(const std::shared_ptr<torch::jit::Graph>& graph, std::vector<S
 bool has_linear(const torch::jit::Block* block);  // a quick look, in forks too
 bool has_tailor_op(const torch::jit::Block* block);
 
-// The graph that a forked node runs, or null.
-std::shared_ptr<torch::jit::Graph> forked_graph(const torch::jit::Node* node);
-
-// Gives forked graphs the constants that they take as arguments: torch makes them that where it loads a file in which the graph
-// around has the same ones.
-void own_constants(torch::jit::Block* block);
-
 }  // namespace tailor

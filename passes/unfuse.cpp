@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "author.h"
+#include "forks.h"
 #include "lines.h"
 #include "match.h"
 #include "pass.h"

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "passes/forks.h"
 #include "passes/graph.h"
 #include "passes/lines.h"
 #include "passes/pass.h"

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "passes/forks.h"
 #include "passes/graph.h"
 #include "passes/lines.h"
-#include "passes/pass.h"
 
 namespace tailor::fuzz {
 namespace {

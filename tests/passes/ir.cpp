@@ -15,6 +15,7 @@
 #include <regex>
 #include <sstream>
 
+#include "passes/forks.h"
 #include "passes/graph.h"
 #include "passes/rewrite.h"
 #include "source.h"

@@ -4,8 +4,8 @@
 #include <torch/csrc/jit/frontend/resolver.h>
 #include <torch/csrc/jit/passes/inliner.h>
 
+#include "passes/forks.h"
 #include "passes/graph.h"
-#include "passes/pass.h"
 
 namespace tailor::test {
 namespace {

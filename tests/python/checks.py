@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import unittest
 import warnings
@@ -36,6 +37,22 @@ def library():
 def load():
     torch.ops.load_library(library())
     return torch.ops.tailor
+
+
+def python(code, *arguments, **environment):
+    """Runs code in a process of its own; returns what it printed."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, *arguments], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "TAILOR_LIBRARY": library(), **environment})
+    if done.returncode:
+        raise AssertionError(f"exit {done.returncode}:\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def reloaded(model, **options):
+    file = io.BytesIO()
+    torch.jit.save(model, file)
+    file.seek(0)
+    return torch.jit.load(file, **options)
 
 
 def last_line(text):

@@ -1,6 +1,5 @@
 """Door 1, when a module is scripted or traced, and door 2, when asked: everything a user does with a model afterwards."""
 import copy
-import io
 import json
 import os
 import shutil
@@ -11,28 +10,9 @@ import tempfile
 import torch
 
 import models
-from checks import auto, calls_of, library, main, sites
-from models import BN, SIG, SPELLINGS, build
+from checks import auto, calls_of, library, main, python, reloaded, sites
+from models import BN, SIG, SIX, build
 from scripted import Following, is_fused, random_inputs, scripted, text_of
-
-SIX = [next(row for row in SPELLINGS if row.rule == rule) for rule in dict.fromkeys(row.rule for row in SPELLINGS)]
-
-
-def reloaded(model, **options):
-    file = io.BytesIO()
-    torch.jit.save(model, file)
-    file.seek(0)
-    return torch.jit.load(file, **options)
-
-
-def python(code, *arguments, **environment):
-    """Runs code in a process of its own; returns what it printed."""
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, *arguments], capture_output=True, text=True, timeout=120,
-                          env={**os.environ, "TAILOR_LIBRARY": library(), **environment})
-    if done.returncode:
-        raise AssertionError(f"exit {done.returncode}:\n{done.stdout}\n{done.stderr}")
-    return done.stdout
-
 
 class DoorOneTest(Following):
     def each(self):

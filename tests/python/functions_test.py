@@ -6,9 +6,8 @@ import tempfile
 
 import torch
 
-from checks import auto, calls_of, load, main
+from checks import auto, calls_of, load, main, python
 from command import COMMAND
-from doors_test import python
 from scripted import Following
 
 DOORS = load()

@@ -11,8 +11,8 @@ import cases
 import models
 from cases import B, C, CHAINS, K, N, OPS, draw
 from checks import Outcome, calls_of, copied, library, main
-from doors_test import SIX
 from gpu_replays import Replays
+from models import SIX
 from scripted import Following, is_fused, random_inputs, scripted
 
 GPU = torch.cuda.is_available()

@@ -1,23 +1,15 @@
 """Which spellings are fused, which are left alone and why; each compared with the net as written, over many calls."""
-import io
 import itertools
 import re
 
 import torch
 
 import models
-from checks import auto, calls_of, main, sites
+from checks import auto, calls_of, main, reloaded, sites
 from models import BN, DIV, EITHER, GN, NEAR_MISSES, SIG, SPELLINGS, build, function_of
 from scripted import Following, is_fused, random_inputs, scripted, text_of
 
 NUMBERED = [(f"{i:02d}", row) for i, row in enumerate([*SPELLINGS, *NEAR_MISSES, *EITHER])]
-
-
-def reloaded(model):
-    file = io.BytesIO()
-    torch.jit.save(model, file)
-    file.seek(0)
-    return torch.jit.load(file)
 
 
 class TableTest(Following):

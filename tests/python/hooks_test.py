@@ -5,8 +5,7 @@ from typing import Tuple
 
 import torch
 
-from checks import auto, main
-from doors_test import reloaded
+from checks import auto, main, reloaded
 from scripted import Following, random_inputs
 
 

@@ -10,7 +10,6 @@ os.environ.setdefault("TAILOR_HOPPER", "always")  # also where it is slower
 
 import torch
 
-import cases
 import contract_test
 import hopper_test
 from cases import CHAINS

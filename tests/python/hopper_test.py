@@ -12,7 +12,7 @@ import torch
 import cases
 import contract_test
 from cases import CHAINS, draw
-from checks import Checks, calls_of, copied, main
+from checks import calls_of, copied, main
 from comparing import Gradients
 from cuda_test import Referee
 

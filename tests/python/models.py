@@ -176,6 +176,9 @@ SPELLINGS = [
     Row("x = F.silu(self.gn_bare(self.gemm(x)), inplace=True); x.mul_(self.scale); return F.silu(x, inplace=True)", GN),
 ]
 
+# A spelling of each rule.
+SIX = [next(row for row in SPELLINGS if row.rule == rule) for rule in dict.fromkeys(row.rule for row in SPELLINGS)]
+
 NEAR_MISSES = [
     Row("t = (self.gemm(x), x); return self.bn(t[0] * self.scale) + t[0].sum()", None, "read"),
     Row("return self.bn(self.gemm(x) * 2.0)", None, "number|scalar"),

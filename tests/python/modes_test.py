@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 import cases
-from cases import B, C, CHAINS, K, N, OPS, draw
+from cases import B, CHAINS, K, N, OPS, draw
 from checks import Checks, Outcome, auto, copied, main
 from models import SPELLINGS, Row, build
 from scripted import is_fused, random_inputs, scripted

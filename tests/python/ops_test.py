@@ -5,7 +5,7 @@ import torch
 
 import cases
 from cases import B, C, CHAINS, K, N, OPS, draw
-from checks import Checks, Outcome, all_calls, calls_of, copied, describe, main
+from checks import all_calls, calls_of, copied, main
 from comparing import Comparing
 
 

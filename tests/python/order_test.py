@@ -5,8 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from checks import main
-from doors_test import reloaded
+from checks import main, reloaded
 from models import ADD, BN, DIV, GN, SIG, SWISH, build
 from runtime_test import from_file
 from scripted import Following, is_fused, random_inputs, scripted, text_of

@@ -8,9 +8,8 @@ import sys
 import torch
 
 import models
-from checks import auto, calls_of, library, main
-from doors_test import SIX, python
-from models import BN, build
+from checks import auto, calls_of, library, main, python
+from models import BN, SIX, build
 from scripted import Following, is_fused, random_inputs, scripted
 
 

@@ -1,9 +1,11 @@
 """Following a scripted model and its eager twin through the same calls: values, gradients, buffers, parameters."""
 
+import json
+
 import torch
 
 import models
-from checks import Checks, Outcome, all_calls, auto, calls_of
+from checks import Checks, Outcome, auto, reloaded
 
 
 def scripted(body, on=True, **options):
@@ -90,6 +92,18 @@ class Following(Checks):
         for name, value in theirs.items():
             self.assert_same(mine[name], value, f"{what}: {name}", (1e-4, 1e-4) if value.dtype == torch.float32 else None)
 
+    def assert_sites(self, model, wanted, what):
+        """All reports say the same, before a file and after one, unfused and fused."""
+        tailor = torch.ops.tailor
+        for turn, report in enumerate((tailor.inspect, tailor.fuse_, tailor.inspect, tailor.unfuse_, tailor.inspect, tailor.fuse_)):
+            found = sorted((site["method"], site["rule"]) for site in json.loads(report(model))["sites"])
+            self.assertEqual(found, sorted(wanted), f"{what}, report {turn}")
+        model = reloaded(model)
+        for turn, report in enumerate((tailor.inspect, tailor.fuse_, tailor.unfuse_, tailor.inspect)):
+            found = sorted((site["method"], site["rule"]) for site in json.loads(report(model))["sites"])
+            self.assertEqual(found, sorted(wanted), f"{what}, report {turn} of the file")
+        self.assertFalse(is_fused(model), what)
+
     def same_refusal(self, fused, plain, x, what, any_text=False):
         """Both refuse x, or give the same, and leave the same state."""
         mine = Outcome(lambda: fused(x))
@@ -104,6 +118,3 @@ class Following(Checks):
             self.assertEqual(mine.text, theirs.text, f"{what}: message")
         self.assert_state(fused, plain, f"{what}, after {theirs}")
         return theirs
-
-
-__all__ = ["Following", "all_calls", "calls_of", "flat", "is_fused", "random_inputs", "scripted", "text_of"]

@@ -4,8 +4,7 @@ import json
 
 import torch
 
-from checks import Outcome, auto, main
-from doors_test import reloaded
+from checks import Outcome, auto, main, reloaded
 from models import build
 from scripted import Following, is_fused, random_inputs, scripted
 

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from checks import auto, main
-from doors_test import reloaded
+from checks import auto, main, reloaded
 from models import build
 from scripted import Following, is_fused, scripted
 
@@ -320,7 +319,8 @@ class TwinsTest(Following):
             self.assertFalse(is_fused(net), body)
 
     def test_where_a_mode_is_left_out_of_sight(self):
-        """Through an interface, and by a class whose `with` block gives nothing back."""
+        """Through an interface, and by a class whose `with` block gives nothing back: the report names it."""
+        left_by = ("TurnsO(ff|n).turn", "(On|autocast_of_ours).__exit__", "TurnerO(ff|n).turn")
         for which, fused in ((0, False), (1, False), (2, False), (3, True)):
             for on, from_file in itertools.product((True, False), repeat=2):
                 if which == 2 and from_file:
@@ -333,6 +333,8 @@ class TwinsTest(Following):
                     plain, net = reloaded(plain), reloaded(net)
                 torch.ops.tailor.fuse_(net)
                 self.assertEqual(is_fused(net), fused, (which, on))
+                if not fused:
+                    self.assertRegex(torch.ops.tailor.inspect(net), f"may leave another mode behind, as `{left_by[which]}` does,")
                 for _ in range(4):
                     with auto(False):
                         wanted = self.gradients(plain)

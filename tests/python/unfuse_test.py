@@ -8,9 +8,8 @@ import tempfile
 import torch
 import torch.nn.functional as F
 
-from checks import auto, main
-from doors_test import SIX, python, reloaded
-from models import build
+from checks import auto, main, python, reloaded
+from models import SIX, build
 from scripted import Following, is_fused, random_inputs, scripted, text_of
 
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <unordered_map>
 
 #include "effects.h"
@@ -55,6 +56,15 @@ void for_each_callee(const Node* node, const Visit& visit, const VisitInterface&
   }
 }
 
+// The functions that a graph calls, directly or in what it forks.
+void for_each_call(Block* block, const Visit& visit, const VisitInterface& behind) {
+  for_each_block(block, [&](Block* inner) {
+    for (const Node* node : inner->nodes()) for_each_callee(node, visit, behind);
+  });
+  for_each_fork(block,
+                [&](Node&, const std::shared_ptr<Graph>& forked) { for_each_call(forked->block(), visit, behind); });
+}
+
 // Whether a type leaves open what it is.
 bool is_vague(const c10::TypePtr& type) {
   constexpr c10::TypeKind vague[] = {c10::TypeKind::AnyType, c10::TypeKind::InterfaceType, c10::TypeKind::UnionType,
@@ -74,43 +84,78 @@ bool may_hold_none(const c10::TypePtr& type, bool is_held = false) {
   return std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return may_hold_none(part, holds); });
 }
 
-bool may_be_none(const c10::TypePtr& type) { return type->kind() == c10::TypeKind::OptionalType; }
-
-bool is_put_into_a_tuple(const Value* value) {
-  const auto& uses = value->uses();
-  return std::any_of(uses.begin(), uses.end(),
-                     [](const torch::jit::Use& use) { return use.user->kind() == c10::prim::TupleConstruct; });
-}
-
-// Whether types that the callee has declared would be lost if the call were inlined: variables have the types of what they are given
-// there, a file says those, and what the callee gives them later may fit no more.
-bool loses_types(const Node* call, GraphFunction& callee) {
-  const auto wanted = callee.graph()->inputs();
-  const auto given = call->inputs().slice(call->kind() == c10::prim::CallFunction ? 1 : 0);
-  for (std::size_t i = 0; i < wanted.size() && i < given.size(); ++i) {
-    const auto& type = wanted[i]->type();
-    const bool is_open = is_vague(type) || may_hold_none(type) || (may_be_none(type) && is_put_into_a_tuple(wanted[i]));
-    if (is_open && *type != *given[i]->type()) return true;
+// Whether a function, or one that it calls, has a tuple, a list or the like that may hold None. Each is looked into once.
+class Holders {
+ public:
+  bool in(Function& function) {
+    auto* graph_function = torch::jit::tryToGraphFunction(function);
+    if (!graph_function) return false;
+    if (const auto known = known_.find(&function); known != known_.end()) return known->second;
+    known_[&function] = false;  // as long as it is looked into
+    return known_[&function] = in(graph_function->graph()->block());
   }
-  const auto result = callee.graph()->outputs();
-  return call->outputs().size() == 1 && result.size() == 1 && is_vague(call->output()->type()) &&
-         *call->output()->type() != *result[0]->type();
-}
+  bool in(Block* top) {
+    bool found = false;
+    for_each_block(top, [&](Block* block) {
+      const auto look = [&](const Value* value) {
+        found = found || may_hold_none(value->type()) || is_vague(value->type());
+      };
+      for (const Value* input : block->inputs()) look(input);
+      for (const Node* node : block->nodes())
+        for (const Value* output : node->outputs()) look(output);
+    });
+    for_each_fork(top, [&](Node&, const std::shared_ptr<Graph>& forked) { found = found || in(forked->block()); });
+    if (!found)
+      for_each_call(
+          top, [&](Function& callee) { found = found || in(callee); }, [](const InterfaceType&, const std::string&) {});
+    return found;
+  }
 
-// The function that the node calls and that is inlined there; null where none is.
-GraphFunction* inlined_at(const Node* node) {
-  auto* callee = torch::jit::tryToGraphFunction(const_cast<Node*>(node));
-  return callee && !loses_types(node, *callee) ? callee : nullptr;
-}
+ private:
+  std::unordered_map<const Function*, bool> known_;
+};
 
-// The functions that a graph calls, directly or in what it forks.
-void for_each_call(Block* block, const Visit& visit, const VisitInterface& behind) {
-  for_each_block(block, [&](Block* inner) {
-    for (const Node* node : inner->nodes()) for_each_callee(node, visit, behind);
-  });
-  for_each_fork(block,
-                [&](Node&, const std::shared_ptr<Graph>& forked) { for_each_call(forked->block(), visit, behind); });
-}
+// A file says what type an argument or a result was declared to have, and of other variables nothing: reading it, torch takes the type of
+// what they are given first, and what they are given later may fit no more. So before a call is inlined, what is given for a type that
+// leaves something open is cast to it, also where it has that type here: torch would find another, of `[x]` or of `x if b else y`.
+class Declared {
+ public:
+  explicit Declared(Block* top) : top_(top) {}
+
+  void cast(Node* call, GraphFunction& callee) {
+    const auto wanted = callee.graph()->inputs();
+    const std::size_t first = call->kind() == c10::prim::CallFunction ? 1 : 0;
+    for (std::size_t i = 0; i < wanted.size() && i + first < call->inputs().size(); ++i) {
+      if (!is_open(wanted[i]->type(), [&] { return holders_.in(callee); })) continue;
+      Node* cast = cast_to(wanted[i]->type(), call->input(i + first), call)->insertBefore(call);
+      call->replaceInput(i + first, cast->output());
+    }
+    if (call->outputs().size() != 1 || !is_open(call->output()->type(), [&] { return is_held(); })) return;
+    Node* cast = cast_to(call->output()->type(), call->output(), call)->insertAfter(call);
+    call->output()->replaceAllUsesAfterNodeWith(cast, cast->output());
+  }
+
+ private:
+  template <class Holds>
+  static bool is_open(const c10::TypePtr& type, const Holds& holds) {
+    return is_vague(type) || may_hold_none(type) || (type->kind() == c10::TypeKind::OptionalType && holds());
+  }
+  bool is_held() {
+    if (!is_held_) is_held_ = holders_.in(top_);
+    return *is_held_;
+  }
+  static Node* cast_to(const c10::TypePtr& type, Value* value, const Node* call) {
+    Node* node = value->owningGraph()->create(c10::prim::unchecked_cast, {value});
+    node->output()->setType(type);
+    node->setSourceRange(call->sourceRange());
+    if (const auto stack = call->callstack()) node->setCallStack(*stack);
+    return node;
+  }
+
+  Block* const top_;
+  Holders holders_;
+  std::optional<bool> is_held_;
+};
 
 // A loop that goes on while a condition holds, or that may be left early.
 bool has_while(Block* top) {
@@ -123,13 +168,13 @@ bool has_while(Block* top) {
   return found;
 }
 
-std::shared_ptr<Graph> inlined(Graph& original);
+std::shared_ptr<Graph> inlined(Graph& original, Declared& declared);
 
 // What is forked with its calls inlined; null where they have to stay. A file of the graph would have their loops in the forked
 // part, whose constants torch makes arguments of it when it reads the file, a loop's bound among them. It then sees no
 // `while` in the loop any more, and cannot write it a second time.
-std::shared_ptr<Graph> inlined_fork(Graph& forked) {
-  auto graph = inlined(forked);
+std::shared_ptr<Graph> inlined_fork(Graph& forked, Declared& declared) {
+  auto graph = inlined(forked, declared);
   return has_while(graph->block()) ? nullptr : graph;
 }
 
@@ -165,25 +210,26 @@ class Within {
 };
 
 // What a fork runs, a graph that is nobody else's.
-void inline_in_fork(Node* node) {
+void inline_in_fork(Node* node, Declared& declared) {
   const auto forked = forked_graph(node);
   if (!forked) return;
-  auto own = inlined_fork(*forked);
+  auto own = inlined_fork(*forked, declared);
   node->g_(c10::attr::Subgraph, own ? std::move(own) : copy_of(*forked));
 }
 
 // From outside to inside: what a call is replaced by is looked at next, and nothing is copied twice, however deep calls are.
 // torch's Inline leaves alone what is forked, and takes of each callee what its optimiser has made of it: that has the casts in it
 // of whoever is inside `with autocast` just now, and is not the graph that the pass has where the callee is fused by itself.
-void inline_calls(Block* block) {
+void inline_calls(Block* block, Declared& declared) {
   for (Node* node = block->param_node()->next(); node != block->return_node();) {
-    inline_in_fork(node);
-    auto* callee = inlined_at(node);
+    inline_in_fork(node, declared);
+    auto* callee = torch::jit::tryToGraphFunction(node);
     if (!callee) {
-      for (Block* inner : node->blocks()) inline_calls(inner);
+      for (Block* inner : node->blocks()) inline_calls(inner, declared);
       node = node->next();
       continue;
     }
+    declared.cast(node, *callee);
     Node* const before = node->prev();
     Node* const after = node->next();
     const auto stack = node->callstack();
@@ -196,9 +242,9 @@ void inline_calls(Block* block) {
   }
 }
 
-std::shared_ptr<Graph> inlined(Graph& original) {
+std::shared_ptr<Graph> inlined(Graph& original, Declared& declared) {
   auto graph = copy_of(original);
-  inline_calls(graph->block());
+  inline_calls(graph->block(), declared);
   return graph;
 }
 
@@ -246,11 +292,7 @@ void add_kept(Block* block, const Classes& made, std::vector<GraphFunction*>& ke
   const Visit keep = add_to(kept);
   const VisitInterface keep_behind = behind(keep);
   for_each_block(block, [&](Block* inner) {
-    for (const Node* node : inner->nodes()) {
-      for_each_distant_callee(node, keep, keep_behind);
-      if (auto* callee = torch::jit::tryToGraphFunction(const_cast<Node*>(node)); callee && !inlined_at(node))
-        kept.push_back(callee);
-    }
+    for (const Node* node : inner->nodes()) for_each_distant_callee(node, keep, keep_behind);
   });
   for_each_fork(block, [&](Node&, const std::shared_ptr<Graph>& forked) {
     add_kept(forked->block(), made, kept);
@@ -258,13 +300,17 @@ void add_kept(Block* block, const Classes& made, std::vector<GraphFunction*>& ke
     for_each_block(forked->block(), [&](Block* inner) {
       for (const Node* node : inner->nodes()) for_each_callee(node, add_to(calls), behind(add_to(calls)));
     });
-    if (!calls.empty() && !inlined_fork(*forked)) kept.insert(kept.end(), calls.begin(), calls.end());
+    Declared declared(block);
+    if (!calls.empty() && !inlined_fork(*forked, declared)) kept.insert(kept.end(), calls.begin(), calls.end());
   });
 }
 
 }  // namespace
 
-std::shared_ptr<Graph> inlined_copy(const GraphFunction& function) { return inlined(*function.graph()); }
+std::shared_ptr<Graph> inlined_copy(const GraphFunction& function) {
+  Declared declared(function.graph()->block());
+  return inlined(*function.graph(), declared);
+}
 
 Functions called_by(const Functions& functions) {
   Functions reached = functions, called;
@@ -356,6 +402,27 @@ std::vector<GraphFunction*> kept_calls(const Functions& functions) {
   });
   kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
   return kept;
+}
+
+std::vector<Function*> ahead_of_callees(const std::vector<Function*>& functions) {
+  std::unordered_map<const Function*, std::size_t> places;
+  for (std::size_t i = 0; i < functions.size(); ++i) places.emplace(functions[i], i);
+  std::unordered_map<const Function*, std::size_t> last;  // of the places of those that it calls
+  const std::function<std::size_t(Function&)> last_of = [&](Function& function) {
+    if (const auto known = last.find(&function); known != last.end()) return known->second;
+    std::size_t found = last[&function] = 0;
+    const Visit visit = [&](Function& callee) {
+      const auto place = places.find(&callee);
+      found = std::max({found, place == places.end() ? 0 : place->second, last_of(callee)});
+    };
+    if (auto* graph_function = torch::jit::tryToGraphFunction(function))
+      for_each_call(graph_function->graph()->block(), visit, [](const InterfaceType&, const std::string&) {});
+    return last[&function] = found;
+  };
+  std::vector<Function*> ahead;
+  for (std::size_t i = 0; i + 1 < functions.size(); ++i)
+    if (last_of(*functions[i]) > i) ahead.push_back(functions[i]);
+  return ahead;
 }
 
 std::vector<GraphFunction*> with_called(const std::vector<GraphFunction*>& functions) {

@@ -11,7 +11,8 @@
 
 namespace tailor {
 
-// A copy of the function's graph, calls inlined, those in what it forks too: but for those that kept_calls() finds.
+// A copy of the function's graph, calls inlined, those in what it forks too: but for those that kept_calls() finds. What was declared
+// where it is called is said by casts.
 std::shared_ptr<Graph> inlined_copy(const torch::jit::GraphFunction& function);
 
 using Functions = std::unordered_set<torch::jit::Function*>;
@@ -55,6 +56,9 @@ std::string spoken_name(const torch::jit::Function& function);
 
 // What stays called by the functions themselves, where other calls are inlined, and by `with` and through interfaces: each once.
 std::vector<torch::jit::GraphFunction*> kept_calls(const Functions& functions);
+
+// Those that call, directly or not, one that is behind them in the list.
+std::vector<torch::jit::Function*> ahead_of_callees(const std::vector<torch::jit::Function*>& functions);
 
 // The functions and all that they call, directly or not. A function that was fused when it was compiled is no module's
 // method, and may be called, not inlined, by methods in which nothing was.

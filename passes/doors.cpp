@@ -51,31 +51,34 @@ bool is_somebodys_part(const torch::jit::Function& function, const Site& site) {
          function.qualname().qualifiedName().rfind("__torch__.torch.nn.", 0) == 0;
 }
 
-void fuse_quietly(torch::jit::Function& function) noexcept {
+bool fuse_quietly(torch::jit::Function& function, bool again) noexcept {
   try {
     PassOptions options;
     options.method = function.name();
     options.reasons = logging;
     options.fuses = automatic;
-    auto sites = fuse_function(function, options);
-    if (!logging) return;
-    std::erase_if(sites, [&](const Site& site) { return is_somebodys_part(function, site); });
-    log(sites);
+    auto result = fuse_function(function, options);
+    if (logging && (!again || result.changed)) {
+      std::erase_if(result.sites, [&](const Site& site) { return is_somebodys_part(function, site); });
+      log(result.sites);
+    }
+    return result.changed;
   } catch (const std::exception& error) {
     TORCH_WARN_ONCE("Tailor left '", function.name(), "' alone: ", error.what());
   } catch (...) {  // nothing to say of it
   }
+  return false;
 }
 
 // Plain functions, not closures: scripting a BatchNorm carries the hooks through Python and back, and a closure would
 // come back as a Python object that waits for the interpreter's lock at exit.
 void on_module(torch::jit::Module module) {
-  for (torch::jit::Function* function : functions_of(module)) fuse_quietly(*function);
+  fuse_each(functions_of(module), fuse_quietly);
   if (earlier_hooks().first) earlier_hooks().first(module);
 }
 
 void on_function(torch::jit::StrongFunctionPtr function) {
-  fuse_quietly(*function.function_);
+  fuse_quietly(*function.function_, false);
   if (earlier_hooks().second) earlier_hooks().second(function);
 }
 

@@ -1,6 +1,7 @@
 #include "modules.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "calls.h"
 #include "entries.h"
@@ -29,21 +30,29 @@ void append(std::vector<Site>& to, std::vector<Site> more) { to.insert(to.end(),
 Report fuse_methods(Module& module, const Options& options, std::vector<Specimen>* specimens) {
   check_rules(options);
   const Members members = members_of(module);
-  Report report;
-  for (const Member& member : members.all) {
+  const auto functions = members.functions();
+  std::unordered_map<const Function*, const Member*> member_of;
+  for (const Member& member : members.all) member_of.emplace(member.function, &member);
+  std::unordered_map<const Function*, std::vector<Site>> sites;
+  fuse_each({functions.begin(), functions.end()}, [&](Function& function, bool again) {
+    const Member& member = *member_of.at(&function);
     PassOptions pass;
     pass.rules = options.rules;
     pass.method = member.name();
     std::vector<Specimen> taken;
     if (specimens) pass.specimens = &taken;
-    auto sites = fuse_function(*member.function, pass);
+    auto result = fuse_function(function, pass);
+    if (!again || result.changed) sites[&function] = std::move(result.sites);
     for (Specimen& specimen : taken)
       for (Origin& origin : specimen.inputs)
         if (!origin.attribute.empty() && !member.path.empty()) origin.attribute = member.path + "." + origin.attribute;
     if (specimens) std::move(taken.begin(), taken.end(), std::back_inserter(*specimens));
-    if (members.entries.contains(member.function)) append(report.sites, std::move(sites));
-  }
-  forget_plans(members.functions());
+    return result.changed;
+  });
+  forget_plans(functions);
+  Report report;
+  for (const Member& member : members.all)
+    if (members.entries.contains(member.function)) append(report.sites, std::move(sites[member.function]));
   return report;
 }
 
@@ -58,14 +67,23 @@ void unfuse_all(const std::vector<GraphFunction*>& functions) {
 
 }  // namespace
 
-std::vector<Site> fuse_function(Function& function, const PassOptions& options) {
+void fuse_each(const std::vector<Function*>& functions, const std::function<bool(Function&, bool again)>& fuse) {
+  Functions changed;
+  for (Function* function : functions)
+    if (fuse(*function, false)) changed.insert(function);
+  if (functions.size() == 1) return;
+  for (Function* function : ahead_of_callees(functions))
+    if (!changed.contains(function)) fuse(*function, true);
+}
+
+PassResult fuse_function(Function& function, const PassOptions& options) {
   auto* graph_function = torch::jit::tryToGraphFunction(function);
   if (!graph_function) return {};
   // Where there is nothing to do, a copy of the whole takes longer than to find that out.
   const auto has_either = [](const torch::jit::Block* block) { return has_linear(block) || has_tailor_op(block); };
   if (!Leads(options.fuses ? +has_either : has_tailor_op).from(function)) return {};
   const auto graph = inlined_copy(*graph_function);
-  const PassResult result = run_pass(graph, options);
+  PassResult result = run_pass(graph, options);
   // Nothing was fused there: what it calls was, and must not be where it calls it. So that is taken back in what it calls.
   if (result.changed && result.fits_no_file) {
     unfuse_all({graph_function});
@@ -73,7 +91,7 @@ std::vector<Site> fuse_function(Function& function, const PassOptions& options) 
     drop_unread(graph->block());
     set_graph(*graph_function, graph);
   }
-  return result.sites;
+  return result;
 }
 
 Report fuse(Module& module, const Options& options, std::vector<Specimen>& specimens) {
@@ -85,7 +103,7 @@ Report fuse(Module& module, const Options& options) { return fuse_methods(module
 Report fuse(Function& function) {
   PassOptions pass;
   pass.method = function.name();
-  Report report{fuse_function(function, pass)};
+  Report report{fuse_function(function, pass).sites};
   if (auto* graph_function = torch::jit::tryToGraphFunction(function)) forget_plans({graph_function});
   return report;
 }

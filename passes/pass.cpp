@@ -54,6 +54,8 @@ void take_tuples_apart(Block* top) {
       Node* node = *it++;
       if (node->kind() != c10::prim::TupleUnpack && node->kind() != c10::prim::TupleIndex) continue;
       Node* tuple = node->input(0)->node();
+      Node* const cast = tuple->kind() == c10::prim::unchecked_cast ? tuple : nullptr;
+      if (cast) tuple = cast->input()->node();
       if (tuple->kind() != c10::prim::TupleConstruct) continue;
       const auto elements = tuple->inputs();
       if (node->kind() == c10::prim::TupleUnpack) {
@@ -64,6 +66,7 @@ void take_tuples_apart(Block* top) {
         if (i >= 0 && i < size) give(elements[static_cast<std::size_t>(i)], node->output());
       }
       if (!node->hasUses()) node->destroy();
+      if (cast && !cast->hasUses()) cast->destroy();
       if (!tuple->hasUses()) tuple->destroy();
     }
   });

@@ -1,7 +1,5 @@
 #include "plans.h"
 
-#include <ATen/autocast_mode.h>
-
 #include <array>
 #include <deque>
 #include <mutex>
@@ -30,24 +28,6 @@ struct Reveal {
 };
 template struct Reveal<&GraphFunction::executors_, &GraphFunction::graph_>;
 
-class AutocastState {
- public:
-  AutocastState(bool cpu, bool cuda) {
-    at::autocast::set_autocast_enabled(at::kCPU, cpu);
-    at::autocast::set_autocast_enabled(at::kCUDA, cuda);
-  }
-  AutocastState(const AutocastState&) = delete;
-  AutocastState& operator=(const AutocastState&) = delete;
-  ~AutocastState() {
-    at::autocast::set_autocast_enabled(at::kCPU, cpu_);
-    at::autocast::set_autocast_enabled(at::kCUDA, cuda_);
-  }
-
- private:
-  bool cpu_ = at::autocast::is_autocast_enabled(at::kCPU);
-  bool cuda_ = at::autocast::is_autocast_enabled(at::kCUDA);
-};
-
 // Another thread may be in the middle of the old plan: it is kept for a while.
 void keep(const GraphExecutor& executor) {
   constexpr std::size_t most = 64;
@@ -58,21 +38,20 @@ void keep(const GraphExecutor& executor) {
   if (kept->size() > most) kept->pop_front();
 }
 
-void renew_plans(GraphFunction& function) {
-  Executors& executors = executors_of(function);
-  for (std::size_t state = 0; state < executors.size(); ++state) {
-    if (!executors[state]) continue;
-    keep(*executors[state]);
-    const AutocastState as_it_was_made((state & 1) != 0, (state & 2) != 0);
-    executors[state] = GraphExecutor(function.optimized_graph(), function.name());
+// The next call makes a new one, in its own state of autocast, whose dtype torch writes into the plan.
+void forget_plans(GraphFunction& function) {
+  function.clear_optimized_graphs();
+  for (auto& executor : executors_of(function)) {
+    if (!executor) continue;
+    keep(*executor);
+    executor.reset();
   }
 }
 
 }  // namespace
 
 void forget_plans(const std::vector<GraphFunction*>& functions) {
-  for (GraphFunction* function : functions) function->clear_optimized_graphs();
-  for (GraphFunction* function : functions) renew_plans(*function);
+  for (GraphFunction* function : functions) forget_plans(*function);
 }
 
 void set_graph(GraphFunction& function, std::shared_ptr<Graph> graph) {

@@ -34,6 +34,16 @@ torch::jit::Module read(const Bytes& bytes, std::optional<c10::Device> device) {
   return torch::jit::load(std::make_shared<Adapter>(bytes), device);
 }
 
+// Whether nothing but the devices that a file names stands in the way.
+bool loads_on_cpu(const Bytes& bytes) {
+  try {
+    read(bytes, c10::Device(c10::kCPU));
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 // torch reads where code came from when somebody asks, which may be long after the module was loaded: so all that may be
 // asked is asked here. That a place lies outside its text says nothing against it: what torch makes up itself, such as
 // the ops of an LSTM or `x.T`, comes from the characters 0 to 1 of an empty text.
@@ -131,8 +141,8 @@ torch::jit::Module ModelFile::load(Place place) const {
     throw;
   } catch (const std::exception& error) {
     bytes_.require_unchanged();
-    if (device) throw Failure(Exit::unreadable, path_ + ": cannot be loaded: " + one_line(error));
-    // The trial on the CPU went well, so it is the devices that the file names.
+    if (device || !loads_on_cpu(bytes_))
+      throw Failure(Exit::unreadable, path_ + ": cannot be loaded: " + one_line(error));
     throw Failure(Exit::unreadable, path_ + ": cannot be loaded on the devices it was saved from: " + one_line(error) +
                                         "; run this where they are, or add --device cpu to write CPU tensors");
   }

@@ -45,6 +45,18 @@ TEST_F(Load, GivesAModuleOfItsOwnEachTime) {
   EXPECT_TRUE(file.foreign_records().empty());
 }
 
+TEST_F(Load, BlamesNoDevicesForWhatNoneCouldLoad) {
+  const auto message = [&](const Data& data) {
+    put(path, data);
+    const ModelFile file(path, {}, Trial::no);
+    return failure_of(Exit::unreadable, [&] { file.load(Place::as_saved); });
+  };
+  const std::string said =
+      message(with_record(saved(example_module()), "code/__torch__.py", [](std::string code) { return code + "def"; }));
+  EXPECT_SAYS(said, "cannot be loaded: ");
+  EXPECT_EQ(said.find("device"), std::string::npos) << said;
+}
+
 TEST_F(Load, NamesForeignRecords) {
   Data data = with_record(saved(example_module()), "byteorder", [](std::string text) { return text; });
   std::string text(data.begin(), data.end());

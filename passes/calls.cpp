@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <functional>
-#include <optional>
 #include <unordered_map>
 
+#include "declared.h"
 #include "effects.h"
 #include "forks.h"
 
@@ -64,98 +64,6 @@ void for_each_call(Block* block, const Visit& visit, const VisitInterface& behin
   for_each_fork(block,
                 [&](Node&, const std::shared_ptr<Graph>& forked) { for_each_call(forked->block(), visit, behind); });
 }
-
-// Whether a type leaves open what it is.
-bool is_vague(const c10::TypePtr& type) {
-  constexpr c10::TypeKind vague[] = {c10::TypeKind::AnyType, c10::TypeKind::InterfaceType, c10::TypeKind::UnionType,
-                                     c10::TypeKind::NumberType};
-  if (std::find(std::begin(vague), std::end(vague), type->kind()) != std::end(vague)) return true;
-  if (type->kind() == c10::TypeKind::ClassType) return false;  // its attributes are its own matter
-  const auto parts = type->containedTypes();
-  return std::any_of(parts.begin(), parts.end(), is_vague);
-}
-
-// Whether something that the type holds may be missing.
-bool may_hold_none(const c10::TypePtr& type, bool is_held = false) {
-  if (type->kind() == c10::TypeKind::ClassType) return false;
-  if (type->kind() == c10::TypeKind::OptionalType && is_held) return true;
-  const bool holds = type->kind() != c10::TypeKind::OptionalType;
-  const auto parts = type->containedTypes();
-  return std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return may_hold_none(part, holds); });
-}
-
-// Whether a function, or one that it calls, has a tuple, a list or the like that may hold None. Each is looked into once.
-class Holders {
- public:
-  bool in(Function& function) {
-    auto* graph_function = torch::jit::tryToGraphFunction(function);
-    if (!graph_function) return false;
-    if (const auto known = known_.find(&function); known != known_.end()) return known->second;
-    known_[&function] = false;  // as long as it is looked into
-    return known_[&function] = in(graph_function->graph()->block());
-  }
-  bool in(Block* top) {
-    bool found = false;
-    for_each_block(top, [&](Block* block) {
-      const auto look = [&](const Value* value) {
-        found = found || may_hold_none(value->type()) || is_vague(value->type());
-      };
-      for (const Value* input : block->inputs()) look(input);
-      for (const Node* node : block->nodes())
-        for (const Value* output : node->outputs()) look(output);
-    });
-    for_each_fork(top, [&](Node&, const std::shared_ptr<Graph>& forked) { found = found || in(forked->block()); });
-    if (!found)
-      for_each_call(
-          top, [&](Function& callee) { found = found || in(callee); }, [](const InterfaceType&, const std::string&) {});
-    return found;
-  }
-
- private:
-  std::unordered_map<const Function*, bool> known_;
-};
-
-// A file says what type an argument or a result was declared to have, and of other variables nothing: reading it, torch takes the type of
-// what they are given first, and what they are given later may fit no more. So before a call is inlined, what is given for a type that
-// leaves something open is cast to it, also where it has that type here: torch would find another, of `[x]` or of `x if b else y`.
-class Declared {
- public:
-  explicit Declared(Block* top) : top_(top) {}
-
-  void cast(Node* call, GraphFunction& callee) {
-    const auto wanted = callee.graph()->inputs();
-    const std::size_t first = call->kind() == c10::prim::CallFunction ? 1 : 0;
-    for (std::size_t i = 0; i < wanted.size() && i + first < call->inputs().size(); ++i) {
-      if (!is_open(wanted[i]->type(), [&] { return holders_.in(callee); })) continue;
-      Node* cast = cast_to(wanted[i]->type(), call->input(i + first), call)->insertBefore(call);
-      call->replaceInput(i + first, cast->output());
-    }
-    if (call->outputs().size() != 1 || !is_open(call->output()->type(), [&] { return is_held(); })) return;
-    Node* cast = cast_to(call->output()->type(), call->output(), call)->insertAfter(call);
-    call->output()->replaceAllUsesAfterNodeWith(cast, cast->output());
-  }
-
- private:
-  template <class Holds>
-  static bool is_open(const c10::TypePtr& type, const Holds& holds) {
-    return is_vague(type) || may_hold_none(type) || (type->kind() == c10::TypeKind::OptionalType && holds());
-  }
-  bool is_held() {
-    if (!is_held_) is_held_ = holders_.in(top_);
-    return *is_held_;
-  }
-  static Node* cast_to(const c10::TypePtr& type, Value* value, const Node* call) {
-    Node* node = value->owningGraph()->create(c10::prim::unchecked_cast, {value});
-    node->output()->setType(type);
-    node->setSourceRange(call->sourceRange());
-    if (const auto stack = call->callstack()) node->setCallStack(*stack);
-    return node;
-  }
-
-  Block* const top_;
-  Holders holders_;
-  std::optional<bool> is_held_;
-};
 
 // A loop that goes on while a condition holds, or that may be left early.
 bool has_while(Block* top) {
@@ -383,6 +291,10 @@ std::string spoken_name(const Function& function) {
   return (is_method ? self->name()->name() + "." : "") + function.name();
 }
 
+void for_each_known_callee(Block* block, const std::function<void(Function&)>& visit) {
+  for_each_call(block, visit, [](const InterfaceType&, const std::string&) {});
+}
+
 void add_inlined(const GraphFunction& function, Functions& called) {
   SeenStacks seen;
   add_inlined(function.graph()->block(), called, seen);
@@ -416,7 +328,7 @@ std::vector<Function*> ahead_of_callees(const std::vector<Function*>& functions)
       found = std::max({found, place == places.end() ? 0 : place->second, last_of(callee)});
     };
     if (auto* graph_function = torch::jit::tryToGraphFunction(function))
-      for_each_call(graph_function->graph()->block(), visit, [](const InterfaceType&, const std::string&) {});
+      for_each_known_callee(graph_function->graph()->block(), visit);
     return last[&function] = found;
   };
   std::vector<Function*> ahead;

@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/api/compilation_unit.h>
 #include <torch/csrc/jit/api/function_impl.h>
 
+#include <functional>
 #include <set>
 #include <unordered_set>
 #include <vector>
@@ -16,6 +17,9 @@ namespace tailor {
 std::shared_ptr<Graph> inlined_copy(const torch::jit::GraphFunction& function);
 
 using Functions = std::unordered_set<torch::jit::Function*>;
+
+// Visits what the block calls, in what it forks too, but for what it knows by an interface.
+void for_each_known_callee(Block* block, const std::function<void(torch::jit::Function&)>& visit);
 
 // All that the functions call, directly or not: also where a `with` block begins or ends and, of objects that they know by an
 // interface, the methods of those classes of which they make objects. Modules behind an interface whoever has the module knows.

@@ -20,7 +20,7 @@ class Declared {
 
  private:
   // Whether there, or in what is called from there, something has a tuple, a list or the like that may hold None.
-  bool has_holder(Block* block);
+  bool has_holder(Block* top);
   bool has_holder(torch::jit::Function& function);  // each is looked into once
 
   Block* const top_;

@@ -23,8 +23,9 @@ bool leaves_autocast(const Node* node);
 // Whether what follows the node may run in another mode than what is before it: with gradients, or under autocast.
 bool changes_a_mode(const Node* node);
 
-// The first node that does so for good, not only up to the end of a `with` block, or that may, as it calls what is not inlined: that
-// calls, maybe, `callee`, null where that is not known. `unit`: the classes that may stand behind an interface; where it is null, any may.
+// The first node that does so for good, not only up to the end of a `with` block, or that may, as it leads to a function that does and
+// that is not inlined there, `callee`; null where it is the node itself, or nobody knows which. `unit`: the classes that may stand
+// behind an interface; where it is null, any may.
 struct Leaver {
   const Node* node;
   const torch::jit::Function* callee;

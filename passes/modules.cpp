@@ -71,7 +71,6 @@ void fuse_each(const std::vector<Function*>& functions, const std::function<bool
   Functions changed;
   for (Function* function : functions)
     if (fuse(*function, false)) changed.insert(function);
-  if (functions.size() == 1) return;
   for (Function* function : ahead_of_callees(functions))
     if (!changed.contains(function)) fuse(*function, true);
 }

@@ -46,13 +46,9 @@ TEST_F(Load, GivesAModuleOfItsOwnEachTime) {
 }
 
 TEST_F(Load, BlamesNoDevicesForWhatNoneCouldLoad) {
-  const auto message = [&](const Data& data) {
-    put(path, data);
-    const ModelFile file(path, {}, Trial::no);
-    return failure_of(Exit::unreadable, [&] { file.load(Place::as_saved); });
-  };
-  const std::string said =
-      message(with_record(saved(example_module()), "code/__torch__.py", [](std::string code) { return code + "def"; }));
+  put(path, with_record(saved(example_module()), "code/__torch__.py", [](std::string code) { return code + "def"; }));
+  const ModelFile file(path, {}, Trial::no);
+  const std::string said = failure_of(Exit::unreadable, [&] { file.load(Place::as_saved); });
   EXPECT_SAYS(said, "cannot be loaded: ");
   EXPECT_EQ(said.find("device"), std::string::npos) << said;
 }

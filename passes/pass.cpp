@@ -1,9 +1,5 @@
 #include "pass.h"
 
-#include <torch/csrc/jit/ir/constants.h>
-#include <torch/csrc/jit/passes/constant_propagation.h>
-#include <torch/csrc/jit/passes/normalize_ops.h>
-
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -13,9 +9,9 @@
 #include "file.h"
 #include "forks.h"
 #include "in_place.h"
-#include "kept.h"
 #include "lines.h"
 #include "match.h"
+#include "normalise.h"
 #include "prove.h"
 #include "rewrite.h"
 #include "twins.h"
@@ -29,81 +25,6 @@ struct Finding {
   std::optional<Proven> proven = std::nullopt;
   const Node* linear = nullptr;  // of a site that was left alone
 };
-
-// What `assert isinstance(y, torch.Tensor)` and torch.jit._unwrap_optional(y) leave of a `y` that is known to be a tensor:
-// the same value, with the same type.
-void take_idle_casts_away(Block* top) {
-  for_each_block(top, [](Block* block) {
-    for (auto node = block->nodes().begin(); node != block->nodes().end(); ++node) {
-      if (node->kind() != c10::prim::unchecked_cast && node->kind() != c10::aten::_unwrap_optional) continue;
-      if (*node->input()->type() != *c10::TensorType::get() || *node->output()->type() != *c10::TensorType::get())
-        continue;
-      node->output()->replaceAllUsesWith(node->input());
-      node.destroyCurrent();
-    }
-  });
-}
-
-// What a module returns in a tuple, and its caller takes out again: all of it, or one element, by its index or its name.
-void take_tuples_apart(Block* top) {
-  const auto give = [](Value* element, Value* taken) {
-    if (*taken->type() == *element->type()) taken->replaceAllUsesWith(element);
-  };
-  for_each_block(top, [&](Block* block) {
-    for (auto it = block->nodes().begin(); it != block->nodes().end();) {
-      Node* node = *it++;
-      if (node->kind() != c10::prim::TupleUnpack && node->kind() != c10::prim::TupleIndex) continue;
-      Node* tuple = node->input(0)->node();
-      Node* const cast = tuple->kind() == c10::prim::unchecked_cast ? tuple : nullptr;
-      if (cast) tuple = cast->input()->node();
-      if (tuple->kind() != c10::prim::TupleConstruct) continue;
-      const auto elements = tuple->inputs();
-      if (node->kind() == c10::prim::TupleUnpack) {
-        for (std::size_t i = 0; i < node->outputs().size(); ++i) give(elements[i], node->output(i));
-      } else if (const auto index = torch::jit::toIValue(node->input(1)); index && index->isInt()) {
-        const auto size = static_cast<std::int64_t>(elements.size());
-        const std::int64_t i = index->toInt() + (index->toInt() < 0 ? size : 0);
-        if (i >= 0 && i < size) give(elements[static_cast<std::size_t>(i)], node->output());
-      }
-      if (!node->hasUses()) node->destroy();
-      if (cast && !cast->hasUses()) cast->destroy();
-      if (!tuple->hasUses()) tuple->destroy();
-    }
-  });
-}
-
-bool is_constant_true(const Value* value) {
-  const auto constant = torch::jit::toIValue(value);
-  return constant && constant->isBool() && constant->toBool();
-}
-
-// What torch.nn's `if self.training: bn_training = True` leaves: the condition itself. torch's executor would see that too, and
-// whenever it sees something it drops what nobody reads, a batch norm's statistics with it.
-void take_idle_choices_away(Block* top) {
-  for_each_block(top, [](Block* block) {
-    for (auto node = block->nodes().begin(); node != block->nodes().end(); ++node) {
-      if (node->kind() != c10::prim::If || node->outputs().size() != 1) continue;
-      const auto blocks = node->blocks();
-      const auto is_bare = [](Block* side) { return side->nodes().begin() == side->nodes().end(); };
-      if (!is_bare(blocks[0]) || !is_bare(blocks[1]) || !is_constant_true(blocks[0]->outputs()[0]) ||
-          !is_constant_false(blocks[1]->outputs()[0]))
-        continue;
-      node->output()->replaceAllUsesWith(node->input());
-      node.destroyCurrent();
-    }
-  });
-}
-
-void normalise(std::shared_ptr<Graph> graph) {
-  take_idle_casts_away(graph->block());
-  take_idle_choices_away(graph->block());
-  torch::jit::NormalizeOps(graph);
-  keep_unread_effects(graph->block());
-  torch::jit::ConstantPropagationImmutableTypes(graph);  // torch.nn asks `if inplace` of constants
-  let_go_of_unread_effects(graph->block());
-  take_tuples_apart(graph->block());  // after what drops what nobody reads
-  make_orders_constant(graph->block());
-}
 
 // Methods were fused by themselves, and here they are called: inside `with autocast` an op must be what torch can cast, and where some
 // have gradients and others none, torch must not make one of equal ops, which the pass can tell only from what was written.

@@ -329,29 +329,6 @@ TEST(Options, SpecimensOfAGuardedSpelling) {
   }
 }
 
-// What asserting that a tensor is one leaves behind; of what may be none it says something.
-TEST(Casts, ThatSayNothingGo) {
-  const std::string chain =
-      "  %m : Tensor = aten::mul(%u, %v)\n"
-      "  %r : Tensor = aten::batch_norm(%m, %none, %none, %none, %none, %yes, %small, %small, %yes)\n  return (%r)";
-  const std::string linear = "  %y : Tensor = aten::linear(%x, %w, %b)\n";
-  for (const std::string cast : {"prim::unchecked_cast", "aten::_unwrap_optional"}) {
-    const auto idle = parse(head + linear + "  %c : Tensor = " + cast + "(%y)\n  %u : Tensor = " + cast + "(%c)\n" +
-                            "  %v : Tensor = " + cast + "(%s)\n" + chain);
-    const auto sites = fuse_graph(idle);
-    ASSERT_EQ(sites.size(), 1u);
-    EXPECT_EQ(sites[0].reason, "") << cast;
-    EXPECT_FALSE(has(*idle, cast));
-
-    std::string inputs = head;
-    inputs.replace(inputs.find("%s : Tensor)"), 12, "%s : Tensor?)");
-    const auto of_an_optional =
-        parse(inputs + "  %v : Tensor = " + cast + "(%s)\n  %u : Tensor = aten::linear(%x, %w, %b)\n" + chain);
-    EXPECT_TRUE(fuse_graph(of_an_optional).at(0).fused) << cast;
-    EXPECT_TRUE(has(*of_an_optional, cast));
-  }
-}
-
 TEST(SourceLines, OfTheUser) {
   const auto graph = graph_of(net("h = x + 1.0; y = self.linear(h); y = y * self.scale; return self.bn(y)"));
   const auto sites = fuse_graph(graph);

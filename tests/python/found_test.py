@@ -310,23 +310,6 @@ class FoundByFuzzingTest(Following):
         reasons = [site["reason"] for site in json.loads(torch.ops.tailor.inspect(model))["sites"]]
         self.assertRegex(reasons[0], "^the beginning of a `with` block .*may tell the parts inside the block from the others$")
 
-    def test_asserting_that_a_tensor_is_one(self):
-        class Asserts(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.gemm, self.bn = torch.nn.Linear(5, 12), torch.nn.BatchNorm1d(12)
-                self.scale = torch.nn.Parameter(torch.linspace(-1, 1, 12))
-
-            def forward(self, x):
-                y = self.gemm(x)
-                assert isinstance(y, torch.Tensor)
-                return self.bn(y * self.scale)
-
-        eager = Asserts()
-        fused = torch.jit.script(copy.deepcopy(eager))
-        self.assertTrue(is_fused(fused))
-        self.follow(fused, eager, "asserts")
-
     def test_a_linear_whose_module_returns_a_tuple(self):
         class Pair(torch.nn.Module):
             def __init__(self):

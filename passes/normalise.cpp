@@ -1,0 +1,169 @@
+#include "normalise.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
+#include <torch/csrc/jit/passes/normalize_ops.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+
+#include "kept.h"
+
+namespace tailor {
+namespace {
+
+// What went into a tuple where the value was taken out, by unpacking or by an index; null where that is not known.
+Value* put_into_tuple(Value* taken);
+
+// The value itself, or what it was before casts to what somebody declared it to be, and before it was put into a tuple: the first
+// for which `holds`, or null.
+template <class Holds>
+Value* origin(Value* value, const Holds& holds) {
+  while (value && !holds(value))
+    value = value->node()->kind() == c10::prim::unchecked_cast ? value->node()->input() : put_into_tuple(value);
+  return value;
+}
+
+Value* put_into_tuple(Value* taken) {
+  Node* const node = taken->node();
+  if (node->kind() != c10::prim::TupleUnpack && node->kind() != c10::prim::TupleIndex) return nullptr;
+  const auto is_made_here = [](const Value* value) { return value->node()->kind() == c10::prim::TupleConstruct; };
+  Value* const tuple = origin(node->input(0), is_made_here);
+  if (!tuple) return nullptr;
+  const auto elements = tuple->node()->inputs();
+  if (node->kind() == c10::prim::TupleUnpack) return elements[taken->offset()];
+  const auto index = torch::jit::toIValue(node->input(1));
+  if (!index || !index->isInt()) return nullptr;
+  const auto size = static_cast<std::int64_t>(elements.size());
+  const std::int64_t i = index->toInt() + (index->toInt() < 0 ? size : 0);
+  return i >= 0 && i < size ? elements[static_cast<std::size_t>(i)] : nullptr;
+}
+
+std::optional<bool> known_truth(Value* value) {
+  const Value* constant = origin(value, [](const Value* one) { return one->node()->kind() == c10::prim::Constant; });
+  const auto known = constant ? torch::jit::toIValue(constant) : std::nullopt;
+  return known && known->isBool() ? std::optional(known->toBool()) : std::nullopt;
+}
+
+bool is_plain_tensor(const Value* value) { return *value->type() == *c10::TensorType::get(); }
+
+// The answer where a node asks whether something is None.
+std::optional<bool> known_answer(Node* node) {
+  const bool negated = node->kind() == c10::aten::__isnot__;
+  if ((!negated && node->kind() != c10::aten::__is__) || !node->input(1)->mustBeNone()) return std::nullopt;
+  const auto is_known = [](const Value* value) { return value->mustBeNone() || value->mustNotBeNone(); };
+  const Value* asked = origin(node->input(0), is_known);
+  return asked ? std::optional(asked->mustBeNone() != negated) : std::nullopt;
+}
+
+// Puts what is in the block in the place of the `If` that it belongs to. Returns the first node of it, or the one behind.
+Node* put_in_place_of(Node* choice, Block* chosen) {
+  Node* const before = choice->prev();
+  while (chosen->nodes().begin() != chosen->nodes().end()) chosen->nodes().begin()->moveBefore(choice);
+  for (std::size_t i = 0; i < choice->outputs().size(); ++i)
+    choice->output(i)->replaceAllUsesWith(chosen->outputs()[i]);
+  Node* const next = before->next() == choice ? choice->next() : before->next();
+  choice->destroy();
+  return next;
+}
+
+// `if scale is not None` of an argument that a caller in the same graph gave, or left out. In the order in which things are made: one
+// answer may lead to another. Returns whether there was any, and with it perhaps work for constant propagation.
+bool answer_whether_none(Block* block) {
+  bool answered = false;
+  for (Node* node = block->param_node()->next(); node != block->return_node();) {
+    if (const auto answer = known_answer(node)) {
+      const torch::jit::WithInsertPoint here(node);
+      node->output()->replaceAllUsesWith(block->owningGraph()->insertConstant(*answer));
+      node = node->next();
+      node->prev()->destroy();
+      answered = true;
+    } else if (const auto truth = node->kind() == c10::prim::If ? known_truth(node->input()) : std::nullopt) {
+      node = put_in_place_of(node, node->blocks()[*truth ? 0 : 1]);
+      answered = true;
+    } else {
+      for (Block* inner : node->blocks()) answered = answer_whether_none(inner) || answered;
+      node = node->next();
+    }
+  }
+  return answered;
+}
+
+// What `assert y is not None`, `assert isinstance(y, torch.Tensor)` and torch.jit._unwrap_optional(y) leave of a `y` that is known to
+// be a tensor: the same value, with the same type.
+void take_idle_casts_away(Block* top) {
+  for_each_block(top, [](Block* block) {
+    for (auto node = block->nodes().begin(); node != block->nodes().end(); ++node) {
+      if (node->kind() != c10::prim::unchecked_cast && node->kind() != c10::aten::_unwrap_optional) continue;
+      Value* const before = origin(node->input(), is_plain_tensor);
+      if (!before || !is_plain_tensor(node->output())) continue;
+      node->output()->replaceAllUsesWith(before);
+      node.destroyCurrent();
+    }
+  });
+}
+
+// A tuple, or what a value goes through on its way into one and out again; nothing happens there.
+bool is_wrapping(const Node* node) {
+  constexpr c10::Symbol kinds[] = {c10::prim::TupleConstruct, c10::prim::TupleUnpack, c10::prim::TupleIndex,
+                                   c10::prim::unchecked_cast};
+  return std::find(std::begin(kinds), std::end(kinds), node->kind()) != std::end(kinds);
+}
+
+// What a module returns in a tuple, and its caller takes out again: all of it, or one element, by its index or its name.
+void take_tuples_apart(Block* top) {
+  for_each_block(top, [](Block* block) {
+    for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+      Node* idle = *it++;
+      if (idle->kind() != c10::prim::TupleUnpack && idle->kind() != c10::prim::TupleIndex) continue;
+      for (Value* taken : idle->outputs())
+        if (Value* element = put_into_tuple(taken); element && *element->type() == *taken->type())
+          taken->replaceAllUsesWith(element);
+      while (idle && !idle->hasUses()) {
+        Node* const source = idle->kind() == c10::prim::TupleConstruct ? nullptr : idle->input(0)->node();
+        idle->destroy();
+        idle = source && is_wrapping(source) ? source : nullptr;
+      }
+    }
+  });
+}
+
+bool is_constant_true(const Value* value) {
+  const auto constant = torch::jit::toIValue(value);
+  return constant && constant->isBool() && constant->toBool();
+}
+
+// What torch.nn's `if self.training: bn_training = True` leaves: the condition itself. torch's executor would see that too, and
+// whenever it sees something it drops what nobody reads, a batch norm's statistics with it.
+void take_idle_choices_away(Block* top) {
+  for_each_block(top, [](Block* block) {
+    for (auto node = block->nodes().begin(); node != block->nodes().end(); ++node) {
+      if (node->kind() != c10::prim::If || node->outputs().size() != 1) continue;
+      const auto blocks = node->blocks();
+      const auto is_bare = [](Block* side) { return side->nodes().begin() == side->nodes().end(); };
+      if (!is_bare(blocks[0]) || !is_bare(blocks[1]) || !is_constant_true(blocks[0]->outputs()[0]) ||
+          !is_constant_false(blocks[1]->outputs()[0]))
+        continue;
+      node->output()->replaceAllUsesWith(node->input());
+      node.destroyCurrent();
+    }
+  });
+}
+
+}  // namespace
+
+void normalise(std::shared_ptr<Graph> graph) {
+  take_idle_choices_away(graph->block());
+  torch::jit::NormalizeOps(graph);
+  keep_unread_effects(graph->block());
+  do {
+    torch::jit::ConstantPropagationImmutableTypes(graph);  // torch.nn asks `if inplace` of constants
+  } while (answer_whether_none(graph->block()));
+  let_go_of_unread_effects(graph->block());
+  take_idle_casts_away(graph->block());
+  take_tuples_apart(graph->block());  // after what drops what nobody reads
+  make_orders_constant(graph->block());
+}
+
+}  // namespace tailor

@@ -18,6 +18,24 @@ bool holds_tensors(const c10::TypePtr& type) {
   return type->kind() == c10::TypeKind::TensorType || type->kind() == c10::TypeKind::AnyType ||
          std::any_of(inner.begin(), inner.end(), holds_tensors);
 }
+
+// Whether something that the type holds may be anything. Of a class, its attributes are looked at once.
+class MayHoldAnything {
+ public:
+  bool operator()(const c10::TypePtr& type) {
+    if (type->kind() == c10::TypeKind::AnyType) return true;
+    const bool is_class = type->kind() == c10::TypeKind::ClassType;
+    if (is_class && known_.contains(type.get())) return known_[type.get()];
+    const auto inner = type->containedTypes();
+    const bool found = std::any_of(inner.begin(), inner.end(), [this](const auto& part) { return (*this)(part); });
+    if (is_class) known_[type.get()] = found;
+    return found;
+  }
+
+ private:
+  std::unordered_map<const c10::Type*, bool> known_;
+};
+
 bool is_list_of_tensors(const Value* value) { return value->type()->isSubtypeOf(*c10::ListType::ofTensors()); }
 
 // Kernels made of other ops return what those do. These make a tensor of their own whatever they are given; they are what models
@@ -32,6 +50,8 @@ constexpr std::string_view fresh =
 
 // Of ATen's own kernels for a device these may return what they were given, as was found by calling them all.
 constexpr std::string_view handed_back = " _unsafe_view dequantize lift set unsafe_split unsafe_split_with_sizes ";
+
+constexpr std::size_t many = 400;  // to look at one by one
 
 bool is_among(std::string_view words, std::string_view name) {
   return words.find(" " + std::string(name) + " ") != std::string_view::npos;
@@ -94,6 +114,7 @@ Aliases::Aliases(Graph& graph) {
   });
   const std::shared_ptr<Graph> copy = graph.copy();
   follow(*graph.block(), *copy->block());
+  tie_what_was_anything(copy->block());
   db_ = std::make_unique<torch::jit::AliasDb>(copy);
   group_ties();
 }
@@ -141,9 +162,32 @@ void Aliases::tie_turns(Node& loop) {
       ties_.push_back({loop.outputs()[i], loop.inputs()[trips_and_go_on + i]});
 }
 
+void Aliases::tie_what_was_anything(Block* top) {
+  MayHoldAnything may_hold_anything;
+  Values tie;
+  const auto is_anything = [&](const Value* value) { return may_hold_anything(value->type()); };
+  const auto add = [&](Value* value) {
+    if (!is_anything(value) && holds_tensors(value->type())) tie.push_back(value);
+  };
+  for_each_block(top, [&](Block* block) {
+    for (Node* node : block->nodes()) {
+      const auto inputs = node->inputs(), outputs = node->outputs();
+      if (std::none_of(inputs.begin(), inputs.end(), is_anything) &&
+          std::none_of(outputs.begin(), outputs.end(), is_anything))
+        continue;
+      std::for_each(inputs.begin(), inputs.end(), add);
+      std::for_each(outputs.begin(), outputs.end(), add);
+    }
+  });
+  if (tie.empty()) return;
+  const auto given = top->inputs();  // from a caller who has put them together
+  tie.insert(tie.end(), given.begin(), given.end());
+  moved_ = moved_ || tie.size() > many;
+  ties_.push_back(std::move(tie));
+}
+
 // Ties that touch become one; where it would take long to find out, all do.
 void Aliases::group_ties() {
-  constexpr std::size_t many = 400;
   std::vector<Values> groups;
   for (Values& tie : ties_) {
     const auto is_apart = [&](const Values& group) {

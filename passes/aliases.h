@@ -5,6 +5,8 @@
 //
 // Nor does it go round a loop, or past one: what a turn begins with may be what the one before ended with, and what a loop hands on,
 // where it takes no turn, what it was given. Such values are ties, and values that touch tied ones may share memory.
+//
+// Nor does it see a tensor in a container that is declared to hold anything: all that go into such, and all that come out, are one tie.
 #pragma once
 #include <torch/csrc/jit/ir/alias_analysis.h>
 
@@ -30,6 +32,7 @@ class Aliases {
   void follow(const Block& block, Block& copy);
   void follow_outputs(const Node& node, Node& copy);
   void tie_turns(Node& loop);
+  void tie_what_was_anything(Block* top);
   void group_ties();
   bool touches(Value* value, const Values& tie) const;
   bool are_tied(Value* one, Value* other) const;

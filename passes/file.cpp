@@ -2,12 +2,15 @@
 
 #include <torch/csrc/jit/ir/ir_views.h>
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "forks.h"
 #include "graph.h"
+#include "lines.h"
 
 namespace tailor {
 namespace {
@@ -58,16 +61,38 @@ std::string hidden(const std::string& what, const std::string& word) {
   return what + " is called `" + word + "`, which hides what a file of the fused method says so: call it otherwise";
 }
 
+// Numbers, strings and the like, and what is made of them alone.
+bool is_unwritable(const c10::TypePtr& type) {
+  constexpr c10::TypeKind whole[] = {c10::TypeKind::IntType,    c10::TypeKind::FloatType,    c10::TypeKind::BoolType,
+                                     c10::TypeKind::NoneType,   c10::TypeKind::StringType,   c10::TypeKind::ComplexType,
+                                     c10::TypeKind::NumberType, c10::TypeKind::DeviceObjType};
+  if (std::find(std::begin(whole), std::end(whole), type->kind()) != std::end(whole)) return true;
+  const bool is_made_of = type->kind() == c10::TypeKind::TupleType || type->kind() == c10::TypeKind::UnionType ||
+                          type->kind() == c10::TypeKind::OptionalType;
+  const auto parts = type->containedTypes();
+  return is_made_of && std::all_of(parts.begin(), parts.end(), is_unwritable);
+}
+
+// A constant of that type is what torch makes of it wherever it reads such a file, and then finds that there are none.
+bool is_none_for_a_union(const Node* node) {
+  return node->kind() == c10::prim::unchecked_cast && node->input()->mustBeNone() &&
+         node->output()->type()->kind() == c10::TypeKind::UnionType && is_unwritable(node->output()->type());
+}
+
 }  // namespace
 
-std::string hides_words(Graph& graph) {
+std::string fits_no_file(Graph& graph) {
   for (const Value* input : graph.inputs())
     if (is_word(input) && says(graph.block(), input->debugNameBase()))
       return hidden("an argument", input->debugNameBase());
   std::string reason;
   std::unordered_set<std::string> asked;
   for_each_node(graph.block(), [&](const Node* node) {
-    if (!reason.empty() || node->kind() != c10::prim::GetAttr) return;
+    if (!reason.empty()) return;
+    if (is_none_for_a_union(node))
+      reason = "None is given for a " + node->output()->type()->annotation_str() + " in " + source_line(node) +
+               ", which torch could not read back from a file once the call is inlined";
+    if (node->kind() != c10::prim::GetAttr) return;
     const std::string& name = node->s(c10::attr::name);  // and torch calls a variable so that holds it
     if (is_word(name) && asked.insert(name).second && says(graph.block(), name)) reason = hidden("an attribute", name);
   });

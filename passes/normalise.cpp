@@ -46,10 +46,23 @@ std::optional<bool> known_truth(Value* value) {
   return known && known->isBool() ? std::optional(known->toBool()) : std::nullopt;
 }
 
+// Whether what the value turns out to be at run time has the type that the graph says.
+bool has_own_type(const Value* value) {
+  constexpr c10::TypeKind own[] = {c10::TypeKind::TensorType, c10::TypeKind::IntType,    c10::TypeKind::FloatType,
+                                   c10::TypeKind::BoolType,   c10::TypeKind::StringType, c10::TypeKind::NoneType};
+  return std::find(std::begin(own), std::end(own), value->type()->kind()) != std::end(own);
+}
+
 bool is_plain_tensor(const Value* value) { return *value->type() == *c10::TensorType::get(); }
 
-// The answer where a node asks whether something is None.
+// The answer where a node asks whether something is None, or what it is.
 std::optional<bool> known_answer(Node* node) {
+  if (node->kind() == c10::prim::isinstance) {
+    const Value* asked = origin(node->input(0), has_own_type);
+    if (!asked) return std::nullopt;
+    const auto& types = node->tys(c10::attr::types);
+    return std::any_of(types.begin(), types.end(), [&](const auto& type) { return asked->type()->isSubtypeOf(*type); });
+  }
   const bool negated = node->kind() == c10::aten::__isnot__;
   if ((!negated && node->kind() != c10::aten::__is__) || !node->input(1)->mustBeNone()) return std::nullopt;
   const auto is_known = [](const Value* value) { return value->mustBeNone() || value->mustNotBeNone(); };
@@ -68,9 +81,10 @@ Node* put_in_place_of(Node* choice, Block* chosen) {
   return next;
 }
 
-// `if scale is not None` of an argument that a caller in the same graph gave, or left out. In the order in which things are made: one
-// answer may lead to another. Returns whether there was any, and with it perhaps work for constant propagation.
-bool answer_whether_none(Block* block) {
+// `if scale is not None` or `if isinstance(scale, float)` of an argument that a caller in the same graph gave, or left out. In the order
+// in which things are made: one answer may lead to another. Returns whether there was any, and with it perhaps work for constant
+// propagation.
+bool answer_what_is_known(Block* block) {
   bool answered = false;
   for (Node* node = block->param_node()->next(); node != block->return_node();) {
     if (const auto answer = known_answer(node)) {
@@ -83,25 +97,11 @@ bool answer_whether_none(Block* block) {
       node = put_in_place_of(node, node->blocks()[*truth ? 0 : 1]);
       answered = true;
     } else {
-      for (Block* inner : node->blocks()) answered = answer_whether_none(inner) || answered;
+      for (Block* inner : node->blocks()) answered = answer_what_is_known(inner) || answered;
       node = node->next();
     }
   }
   return answered;
-}
-
-// What `assert y is not None`, `assert isinstance(y, torch.Tensor)` and torch.jit._unwrap_optional(y) leave of a `y` that is known to
-// be a tensor: the same value, with the same type.
-void take_idle_casts_away(Block* top) {
-  for_each_block(top, [](Block* block) {
-    for (auto node = block->nodes().begin(); node != block->nodes().end(); ++node) {
-      if (node->kind() != c10::prim::unchecked_cast && node->kind() != c10::aten::_unwrap_optional) continue;
-      Value* const before = origin(node->input(), is_plain_tensor);
-      if (!before || !is_plain_tensor(node->output())) continue;
-      node->output()->replaceAllUsesWith(before);
-      node.destroyCurrent();
-    }
-  });
 }
 
 // A tuple, or what a value goes through on its way into one and out again; nothing happens there.
@@ -111,20 +111,40 @@ bool is_wrapping(const Node* node) {
   return std::find(std::begin(kinds), std::end(kinds), node->kind()) != std::end(kinds);
 }
 
+// Takes the node away if nobody reads it, and with it what was there for it alone.
+void drop_wrapping(Node* node) {
+  while (node && !node->hasUses()) {
+    Node* const source = node->kind() == c10::prim::TupleConstruct ? nullptr : node->input(0)->node();
+    node->destroy();
+    node = source && is_wrapping(source) ? source : nullptr;
+  }
+}
+
+// What `assert y is not None`, `assert isinstance(y, torch.Tensor)` and torch.jit._unwrap_optional(y) leave of a `y` that is known to
+// be a tensor: the same value, with the same type. And the cast of an argument that the callee does not look at.
+void take_idle_casts_away(Block* top) {
+  for_each_block(top, [](Block* block) {
+    for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+      Node* node = *it++;
+      if (node->kind() != c10::prim::unchecked_cast && node->kind() != c10::aten::_unwrap_optional) continue;
+      Value* const before = origin(node->input(), is_plain_tensor);
+      const bool is_idle = before && is_plain_tensor(node->output());
+      if (is_idle) node->output()->replaceAllUsesWith(before);
+      if (is_idle || node->kind() == c10::prim::unchecked_cast) drop_wrapping(node);
+    }
+  });
+}
+
 // What a module returns in a tuple, and its caller takes out again: all of it, or one element, by its index or its name.
 void take_tuples_apart(Block* top) {
   for_each_block(top, [](Block* block) {
     for (auto it = block->nodes().begin(); it != block->nodes().end();) {
-      Node* idle = *it++;
-      if (idle->kind() != c10::prim::TupleUnpack && idle->kind() != c10::prim::TupleIndex) continue;
-      for (Value* taken : idle->outputs())
+      Node* node = *it++;
+      if (node->kind() != c10::prim::TupleUnpack && node->kind() != c10::prim::TupleIndex) continue;
+      for (Value* taken : node->outputs())
         if (Value* element = put_into_tuple(taken); element && *element->type() == *taken->type())
           taken->replaceAllUsesWith(element);
-      while (idle && !idle->hasUses()) {
-        Node* const source = idle->kind() == c10::prim::TupleConstruct ? nullptr : idle->input(0)->node();
-        idle->destroy();
-        idle = source && is_wrapping(source) ? source : nullptr;
-      }
+      drop_wrapping(node);
     }
   });
 }
@@ -151,6 +171,35 @@ void take_idle_choices_away(Block* top) {
   });
 }
 
+const c10::Symbol mark = c10::Symbol::attr("cast");
+
+// Casts to a union as what only looks on, marked, and back.
+void disguise_casts(Block* top, bool are_disguised) {
+  const c10::Symbol from = are_disguised ? c10::prim::profile : c10::prim::unchecked_cast;
+  for_each_block(top, [&](Block* block) {
+    for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+      Node* node = *it++;
+      if (node->kind() != from || node->output()->type()->kind() != c10::TypeKind::UnionType ||
+          node->hasAttribute(mark) != are_disguised)
+        continue;
+      const c10::Symbol to = are_disguised ? c10::prim::unchecked_cast : c10::prim::profile;
+      Node* const other = block->owningGraph()->create(to, {node->input()})->insertBefore(node);
+      if (!are_disguised) other->i_(mark, 1);
+      other->output()->copyMetadata(node->output());
+      other->copyMetadata(node);
+      node->output()->replaceAllUsesWith(other->output());
+      node->destroy();
+    }
+  });
+}
+
+// Of a constant that is cast to a union torch makes a constant of that type, and then finds that there are none.
+void propagate_constants(std::shared_ptr<Graph>& graph) {
+  disguise_casts(graph->block(), false);
+  torch::jit::ConstantPropagationImmutableTypes(graph);  // torch.nn asks `if inplace` of constants
+  disguise_casts(graph->block(), true);
+}
+
 }  // namespace
 
 void normalise(std::shared_ptr<Graph> graph) {
@@ -158,8 +207,8 @@ void normalise(std::shared_ptr<Graph> graph) {
   torch::jit::NormalizeOps(graph);
   keep_unread_effects(graph->block());
   do {
-    torch::jit::ConstantPropagationImmutableTypes(graph);  // torch.nn asks `if inplace` of constants
-  } while (answer_whether_none(graph->block()));
+    propagate_constants(graph);
+  } while (answer_what_is_known(graph->block()));
   let_go_of_unread_effects(graph->block());
   take_idle_casts_away(graph->block());
   take_tuples_apart(graph->block());  // after what drops what nobody reads

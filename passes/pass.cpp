@@ -261,9 +261,9 @@ PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& opti
   own_constants(graph->block());
   // While the executor runs, others may compile classes: it looks at none.
   const auto unit = options.is_executors ? nullptr : unit_of(*graph);
-  const std::string hidden = hides_words(*graph);
-  PassResult result = run_on(graph, options, hidden, unit);
-  result.fits_no_file = !hidden.empty();
+  const std::string unfit = fits_no_file(*graph);
+  PassResult result = run_on(graph, options, unfit, unit);
+  result.fits_no_file = !unfit.empty();
   if (result.changed) make_readable(graph);
   return result;
 }

@@ -108,5 +108,49 @@ TEST(Unwritten, WhatLoopsCarryElsewhere) {
   EXPECT_FALSE(has(*graph, "tailor::unwritten"));
 }
 
+// What was put into a container that may hold anything comes out as who knows what.
+TEST(Unwritten, WhatMayBeAnything) {
+  const std::string chain = "y = self.linear(x) * t\n";
+  const std::string write = "if isinstance(b, Tensor):\n    b.add_(1.5)\n";
+  const std::string end = "return self.batch_norm(y)";
+  const std::vector<at::Tensor> x = {at::linspace(-1, 1, 35, at::kDouble).view({7, 5})};
+  const std::string tensor = "t = self.scale * 1.0\n";
+  for (const std::string& body :
+       {tensor + "a = annotate(List[Any], [3, t])\n" + chain + "b = a[1]\n" + write + end,
+        tensor + "a: List[Any] = []\na.append(t)\n" + chain + "b = a[0]\n" + write + end,
+        tensor + "a: Dict[str, Any] = {}\na['t'] = t\n" + chain + "b = a['t']\n" + write + end,
+        tensor + "a = annotate(List[Any], [[t]])\n" + chain +
+            "b = a[0]\nif isinstance(b, List[Tensor]):\n    b[0].add_(1.5)\n" + end,
+        "def touch(self, a: Tuple[Tensor, Any]):\n    b = a[1]\n    " +
+            std::string("if isinstance(b, Tensor):\n        b.add_(1.5)\n    return 1\n") +
+            "def forward(self, x):\n    t = self.scale * 1.0\n    y = self.linear(x) * t\n    n = self.touch((x, t))\n"
+            "    return self.batch_norm(y) * n",
+        "a = annotate(List[Any], [self.scale])\nt = self.scale\n" + chain + "b = a[0]\n" + write + end}) {
+    const Module module = net(body);
+    const auto graph = graph_of(module);
+    fuse_graph(graph);
+    EXPECT_EQ(difference(run(graph_of(module), module, x), run(graph, module, x)), "") << body;
+  }
+}
+
+// Its caller may have put an operand in.
+TEST(Unwritten, GivenAsAnything) {
+  const auto graph = graph_of(
+      net("def forward(self, x, a: List[Any]):\n    y = self.linear(x)\n    b = a[0]\n    if isinstance(b, Tensor):\n"
+          "        b.add_(1.5)\n    return self.bn(y * self.scale)"));
+  const auto sites = fuse_graph(graph);
+  ASSERT_EQ(sites.size(), 1u);
+  EXPECT_EQ(sites[0].reason, "`add_` in net.py:5 may write to an operand of the chain");
+}
+
+// What goes by in such a container is no obstacle.
+TEST(Unwritten, WhatMayBeAnythingAndIsNotWrittenTo) {
+  const auto graph =
+      graph_of(net("a: List[Any] = []\na.append(x)\ny = self.linear(x) * self.scale\na.append(3)\n"
+                   "return self.batch_norm(y) * len(a)"));
+  const auto sites = fuse_graph(graph);
+  EXPECT_TRUE(sites.at(0).fused) << sites.at(0).reason;
+}
+
 }  // namespace
 }  // namespace tailor::test

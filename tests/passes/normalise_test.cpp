@@ -1,15 +1,24 @@
 // What a graph is rid of before chains are looked for in it.
 #include "passes/normalise.h"
 
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "ir.h"
+#include "passes/calls.h"
 #include "passes/graph.h"
 
 namespace tailor::test {
 namespace {
+
+const std::vector<at::Tensor> x = {at::linspace(-1, 1, 35, at::kDouble).view({7, 5})};
+
+std::shared_ptr<Graph> inlined_forward(const Module& module) {
+  return inlined_copy(*torch::jit::tryToGraphFunction(module.get_method("forward").function()));
+}
 
 // What asserting that a tensor is one leaves behind; of what may be none it says something.
 TEST(Casts, ThatSayNothingGo) {
@@ -63,6 +72,19 @@ TEST(WhetherNone, IsAnsweredWhereItIsKnown) {
       {"def part(self, x) -> Tuple[Tensor, Optional[Tensor]]:\n  return self.linear(x), self.scale\n"
        "def forward(self, x):\n  y, s = self.part(x)\n  if s is not None:\n    y = y * s\n  return self.bn(y)\n",
        1, 1},
+      {"def part(self, x, s: Union[Tensor, float]):\n  if isinstance(s, float):\n    return self.bn(x)\n"
+       "  return self.bn(self.linear(x) * s)\n"
+       "def forward(self, x):\n  return self.part(x, self.scale)\n",
+       1, 1},
+      {"def part(self, x, s: Union[Tensor, List[Tensor]]):\n  if isinstance(s, Tensor):\n    return "
+       "self.bn(self.linear(x) * s)\n"
+       "  return self.bn(self.linear(x) * s[0])\n"
+       "def forward(self, x, s: Union[Tensor, List[Tensor]]):\n  return self.part(x, s)\n",
+       2, 2},
+      // What the callee does not look at.
+      {"def note(self, what: Any) -> int:\n  return 1\n"
+       "def forward(self, x):\n  y = self.linear(x)\n  n = self.note(y)\n  return self.bn(y * self.scale) * n\n",
+       1, 1},
       // Known where it is asked, and not where it was made.
       {part + "def forward(self, x, s: Optional[Tensor]):\n  assert s is not None\n  return self.part(x, s)\n", 1, 1},
       {part + "def forward(self, x, s: Optional[Tensor]):\n  return self.part(x, s)\n", 0, 1},
@@ -75,13 +97,38 @@ TEST(WhetherNone, IsAnsweredWhereItIsKnown) {
   };
   for (const Row& row : rows) {
     const Module module = net(row.body);
-    const auto graph = graph_of(module);
+    const auto graph = inlined_forward(module);
     const auto sites = fuse_graph(graph);
     ASSERT_EQ(sites.size(), row.sites) << row.body;
     const auto is_fused = [](const Site& site) { return site.fused; };
     EXPECT_EQ(static_cast<std::size_t>(std::count_if(sites.begin(), sites.end(), is_fused)), row.fused) << row.body;
     if (graph->inputs().size() > 2) continue;  // what is called with an Optional
-    EXPECT_EQ(difference(graph_of(module), graph, module), "") << row.body;
+    EXPECT_EQ(difference(run(graph_of(module), module, x), run(graph, module, x)), "") << row.body;
+  }
+}
+
+// torch makes a constant of it, of a type that it has no constants of.
+TEST(WhetherNone, OfNumbers) {
+  for (const auto& [type, is_left] : {std::pair{"Union[int, float, None]", true},
+                                      {"Optional[Tuple[float, Union[int, str]]]", false},
+                                      {"Union[float, Tuple[float, int], None]", true},
+                                      {"Union[Tensor, List[Tensor], None]", false}}) {
+    const Module module =
+        net(std::string("def part(self, x, a: ") + type + ") -> " + type +
+            ":\n  for i in range(x.dim()):\n    if i == 5:\n      a = None\n  return a\n"
+            "def forward(self, x):\n  a = self.part(x, None)\n  y = self.bn(self.linear(x) * self.scale)\n"
+            "  if a is not None:\n    y = y + 1.0\n  return y\n");
+    const auto graph = inlined_forward(module);
+    const auto sites = fuse_graph(graph);
+    ASSERT_EQ(sites.size(), 1u);
+    EXPECT_EQ(sites[0].fused, !is_left) << type << ": " << sites[0].reason;
+    if (is_left) {
+      EXPECT_THAT(sites[0].reason, testing::StartsWith("None is given for a Union[")) << type;
+      EXPECT_THAT(
+          sites[0].reason,
+          testing::EndsWith("in net.py:7, which torch could not read back from a file once the call is inlined"));
+    }
+    EXPECT_EQ(difference(run(graph_of(module), module, x), run(graph, module, x)), "") << type;
   }
 }
 

@@ -85,6 +85,38 @@ class AutocastTest(Following):
                 torch.ops.tailor.fuse_(model)
                 self.assert_no_calls(lambda: self.assertTrue(torch.equal(model(x), plain)), f"inside autocast, {on}")
 
+    def test_beside_a_method_that_is_called_inside_autocast(self):
+        """That one's op is taken out, and another one stays: fusing once more changes not even names."""
+        class Part(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.gemm = torch.nn.Linear(5, 12)
+
+            def forward(self, x):
+                y = self.gemm(x)
+                return torch.sigmoid(y) * 2.0 + y
+
+        class Beside(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.part, self.gemm, self.bn = Part(), torch.nn.Linear(5, 12), torch.nn.BatchNorm1d(12)
+                self.scale = torch.nn.Parameter(torch.linspace(-1, 1, 12))
+
+            def forward(self, x):
+                y = self.bn(self.gemm(x) * self.scale)
+                with torch.autocast("cpu", torch.bfloat16):
+                    z = self.part(x)
+                return y + z
+
+        model = torch.jit.script(Beside())
+        graphs = []
+        for _ in range(2):
+            torch.ops.tailor.fuse_(model)
+            graphs.append(str(model.graph))
+        self.assertIn("tailor::linear_mul_batch_norm", graphs[0])
+        self.assertNotIn("tailor::linear_sigmoid_mul_add", graphs[0])
+        self.assertEqual(*graphs)
+
 
 if __name__ == "__main__":
     main()

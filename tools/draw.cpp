@@ -1,11 +1,10 @@
 #include "draw.h"
 
-#include <torch/csrc/jit/passes/inliner.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <vector>
 
+#include "../passes/calls.h"
 #include "flow.h"
 #include "layout.h"
 
@@ -156,8 +155,8 @@ struct Panel {
 std::string counted(std::size_t n, const char* thing) { return std::to_string(n) + " " + thing + (n == 1 ? "" : "s"); }
 
 Panel panel(const torch::jit::Module& module, const std::string& method, const std::string& heading) {
-  auto graph = module.get_method(method).graph()->copy();
-  torch::jit::Inline(*graph);
+  // As the pass inlines: torch's Inline takes of each callee what its executor has made of it, where that has run.
+  auto graph = inlined_copy(*torch::jit::tryToGraphFunction(module.get_method(method).function()));
   const auto flow = flow_of(graph, most_boxes);
   std::vector<Size> sizes;
   for (const auto& box : flow.boxes) sizes.push_back(size_of(box));

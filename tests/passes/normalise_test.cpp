@@ -72,8 +72,8 @@ TEST(WhetherNone, IsAnsweredWhereItIsKnown) {
       {"def part(self, x) -> Tuple[Tensor, Optional[Tensor]]:\n  return self.linear(x), self.scale\n"
        "def forward(self, x):\n  y, s = self.part(x)\n  if s is not None:\n    y = y * s\n  return self.bn(y)\n",
        1, 1},
-      {"def part(self, x, s: Union[Tensor, float]):\n  if isinstance(s, float):\n    return self.bn(x)\n"
-       "  return self.bn(self.linear(x) * s)\n"
+      {"def part(self, x, s: Union[Tensor, float]):\n  y = self.linear(x)\n  if isinstance(s, Tensor):\n    y = y * s\n"
+       "  return self.bn(y)\n"
        "def forward(self, x):\n  return self.part(x, self.scale)\n",
        1, 1},
       {"def part(self, x, s: Union[Tensor, List[Tensor]]):\n  if isinstance(s, Tensor):\n    return "
@@ -87,6 +87,9 @@ TEST(WhetherNone, IsAnsweredWhereItIsKnown) {
        1, 1},
       // Known where it is asked, and not where it was made.
       {part + "def forward(self, x, s: Optional[Tensor]):\n  assert s is not None\n  return self.part(x, s)\n", 1, 1},
+      {part +
+           "def forward(self, x, s: Optional[Tensor]):\n  if s is not None:\n    return self.part(x, s)\n  return x\n",
+       1, 1},
       {part + "def forward(self, x, s: Optional[Tensor]):\n  return self.part(x, s)\n", 0, 1},
       {"def forward(self, x):\n  y: Optional[Tensor] = self.linear(x)\n  assert y is not None\n"
        "  return self.bn(y * self.scale)\n",
@@ -105,6 +108,16 @@ TEST(WhetherNone, IsAnsweredWhereItIsKnown) {
     if (graph->inputs().size() > 2) continue;  // what is called with an Optional
     EXPECT_EQ(difference(run(graph_of(module), module, x), run(graph, module, x)), "") << row.body;
   }
+}
+
+// What nobody takes out is there all the same.
+TEST(Tuples, HalvesThatNobodyReadsAreSites) {
+  const Module module =
+      net("def part(self, x):\n  y = self.linear(x)\n  return x, torch.sigmoid(y) * 2.0 + y\n"
+          "def forward(self, x):\n  first, unread = self.part(x)\n  return first\n");
+  const auto sites = fuse_graph(inlined_forward(module));
+  ASSERT_EQ(sites.size(), 1u);
+  EXPECT_TRUE(sites[0].fused) << sites[0].reason;
 }
 
 // torch makes a constant of it, of a type that it has no constants of.

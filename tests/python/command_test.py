@@ -42,6 +42,7 @@ class CommandTest(Command):
         plain, fused = outputs(self.source, self.target)
         torch.testing.assert_close(fused, plain, atol=1e-4, rtol=1e-4)
         self.assertEqual(sorted(os.listdir(self.folder)), ["fused.pt", "graph.svg", "model.pt", "report.json"])
+        self.assertNotIn("Call", drawing.read_text())  # though the original has run
 
     def test_keeps_what_else_is_in_the_file(self):
         self.done("fuse", self.source, "-o", self.target)

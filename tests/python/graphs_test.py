@@ -6,7 +6,7 @@ import torch
 
 import models
 from checks import auto, calls_of, main, reloaded, sites
-from models import BN, DIV, EITHER, GN, NEAR_MISSES, SIG, SPELLINGS, build, function_of
+from models import BN, DIV, EITHER, GN, NEAR_MISSES, SIG, SIX, SPELLINGS, build, function_of
 from scripted import Following, is_fused, random_inputs, scripted, text_of
 
 NUMBERED = [(f"{i:02d}", row) for i, row in enumerate([*SPELLINGS, *NEAR_MISSES, *EITHER])]
@@ -235,7 +235,7 @@ class StateTest(Following):
 class FormsTest(Following):
     """Traced, frozen and inlined graphs."""
 
-    CASES = [SPELLINGS[0], *[next(r for r in SPELLINGS if r.rule == rule) for rule in (SIG, "linear_add_swish_group_norm", "linear_swish_add_group_norm", DIV, GN)]]
+    CASES = SIX
 
     def test_traced(self):
         for row in self.CASES:

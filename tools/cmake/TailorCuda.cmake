@@ -45,8 +45,9 @@ if(NOT CMAKE_CUDA_COMPILER)
     message(FATAL_ERROR "There is no nvcc ${cuda_major} on PATH, and the package index has a whole toolkit only for CUDA 13. "
       "Put nvcc ${cuda_major} on PATH, or give -DTAILOR_CUDA=OFF.")
   endif()
-  # nvvm comes as 13.5 if it is not named, and the ptxas of 13.0 refuses its output.
-  tailor_python_environment(${PROJECT_BINARY_DIR}/cuda-venv "cuda-toolkit[nvcc,cccl,crt]==13.0.2" nvidia-nvvm==13.0.88)
+  # What is not named comes as 13.5: the ptxas of 13.0 refuses the output of that nvvm.
+  tailor_python_environment(${PROJECT_BINARY_DIR}/cuda-venv "cuda-toolkit[nvcc,cccl,crt]==13.0.2" nvidia-nvvm==13.0.88
+    nvidia-cuda-runtime==13.0.96)
   file(GLOB toolkit ${PROJECT_BINARY_DIR}/cuda-venv/lib/python3*/site-packages/nvidia/cu13)
   file(CREATE_LINK lib ${toolkit}/lib64 SYMBOLIC)  # where this nvcc looks for its libraries
   set(CMAKE_CUDA_COMPILER ${toolkit}/bin/nvcc)

@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -18,24 +19,6 @@ bool holds_tensors(const c10::TypePtr& type) {
   return type->kind() == c10::TypeKind::TensorType || type->kind() == c10::TypeKind::AnyType ||
          std::any_of(inner.begin(), inner.end(), holds_tensors);
 }
-
-// Whether something that the type holds may be anything. Of a class, its attributes are looked at once.
-class MayHoldAnything {
- public:
-  bool operator()(const c10::TypePtr& type) {
-    if (type->kind() == c10::TypeKind::AnyType) return true;
-    const bool is_class = type->kind() == c10::TypeKind::ClassType;
-    if (is_class && known_.contains(type.get())) return known_[type.get()];
-    const auto inner = type->containedTypes();
-    const bool found = std::any_of(inner.begin(), inner.end(), [this](const auto& part) { return (*this)(part); });
-    if (is_class) known_[type.get()] = found;
-    return found;
-  }
-
- private:
-  std::unordered_map<const c10::Type*, bool> known_;
-};
-
 bool is_list_of_tensors(const Value* value) { return value->type()->isSubtypeOf(*c10::ListType::ofTensors()); }
 
 // Kernels made of other ops return what those do. These make a tensor of their own whatever they are given; they are what models
@@ -163,25 +146,20 @@ void Aliases::tie_turns(Node& loop) {
 }
 
 void Aliases::tie_what_was_anything(Block* top) {
-  MayHoldAnything may_hold_anything;
-  Values tie;
-  const auto is_anything = [&](const Value* value) { return may_hold_anything(value->type()); };
-  const auto add = [&](Value* value) {
-    if (!is_anything(value) && holds_tensors(value->type())) tie.push_back(value);
-  };
+  const auto is_anything = [](const Value* value) { return value->type()->kind() == c10::TypeKind::AnyType; };
+  const auto given = top->inputs();  // and, for torch, whatever went into a container
+  Values tie(given.begin(), given.end());
   for_each_block(top, [&](Block* block) {
     for (Node* node : block->nodes()) {
       const auto inputs = node->inputs(), outputs = node->outputs();
       if (std::none_of(inputs.begin(), inputs.end(), is_anything) &&
           std::none_of(outputs.begin(), outputs.end(), is_anything))
         continue;
-      std::for_each(inputs.begin(), inputs.end(), add);
-      std::for_each(outputs.begin(), outputs.end(), add);
+      std::copy_if(inputs.begin(), inputs.end(), std::back_inserter(tie), is_tensor_or_none);
+      std::copy_if(outputs.begin(), outputs.end(), std::back_inserter(tie), is_tensor_or_none);
     }
   });
-  if (tie.empty()) return;
-  const auto given = top->inputs();  // from a caller who has put them together
-  tie.insert(tie.end(), given.begin(), given.end());
+  if (tie.size() == given.size()) return;
   moved_ = moved_ || tie.size() > many;
   ties_.push_back(std::move(tie));
 }

@@ -6,7 +6,8 @@
 // Nor does it go round a loop, or past one: what a turn begins with may be what the one before ended with, and what a loop hands on,
 // where it takes no turn, what it was given. Such values are ties, and values that touch tied ones may share memory.
 //
-// Nor does it see a tensor in a container that is declared to hold anything: all that go into such, and all that come out, are one tie.
+// Nor does it see that what comes out of a container that may hold anything is what went in: all tensors that become anything, or were, are
+// one tie, with what the graph was given.
 #pragma once
 #include <torch/csrc/jit/ir/alias_analysis.h>
 

@@ -110,16 +110,6 @@ TEST(WhetherNone, IsAnsweredWhereItIsKnown) {
   }
 }
 
-// What nobody takes out is there all the same.
-TEST(Tuples, HalvesThatNobodyReadsAreSites) {
-  const Module module =
-      net("def part(self, x):\n  y = self.linear(x)\n  return x, torch.sigmoid(y) * 2.0 + y\n"
-          "def forward(self, x):\n  first, unread = self.part(x)\n  return first\n");
-  const auto sites = fuse_graph(inlined_forward(module));
-  ASSERT_EQ(sites.size(), 1u);
-  EXPECT_TRUE(sites[0].fused) << sites[0].reason;
-}
-
 // torch makes a constant of it, of a type that it has no constants of.
 TEST(WhetherNone, OfNumbers) {
   for (const auto& [type, is_left] : {std::pair{"Union[int, float, None]", true},

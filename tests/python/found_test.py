@@ -310,6 +310,26 @@ class FoundByFuzzingTest(Following):
         reasons = [site["reason"] for site in json.loads(torch.ops.tailor.inspect(model))["sites"]]
         self.assertRegex(reasons[0], "^the beginning of a `with` block .*may tell the parts inside the block from the others$")
 
+    def test_half_of_a_tuple_that_nobody_takes_out(self):
+        """Is there all the same, though torch drops what nobody reads whenever it finds something to fold."""
+        class Half(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.gemm = torch.nn.Linear(5, 12)
+
+            def part(self, x, n: int):
+                y = self.gemm(x)
+                if n > 1:
+                    x = x + 1.0
+                return x, torch.sigmoid(y) * 2.0 + y
+
+            def forward(self, x):
+                first, unread = self.part(x, 2)
+                return first
+
+        sites = json.loads(torch.ops.tailor.inspect(torch.jit.script(Half())))["sites"]
+        self.assertEqual([(site["method"], site["fused"]) for site in sites], [("forward", True), ("part", True)])
+
     def test_a_linear_whose_module_returns_a_tuple(self):
         class Pair(torch.nn.Module):
             def __init__(self):

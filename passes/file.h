@@ -7,7 +7,8 @@
 namespace tailor {
 
 // Why a file of the graph might not be read again; empty where nothing stands in the way. Arguments and attributes that
-// are called like a word that files say keep their names, and hide the word; and what torch makes of None for a union it does not know itself.
+// are called like a word that files say keep their names, and hide the word; and what torch makes of None for a union of numbers it
+// does not know itself.
 std::string fits_no_file(torch::jit::Graph& graph);
 
 // Gives other names to variables that are called like such words.

@@ -65,7 +65,10 @@ std::optional<bool> known_answer(Node* node) {
   }
   const bool negated = node->kind() == c10::aten::__isnot__;
   if ((!negated && node->kind() != c10::aten::__is__) || !node->input(1)->mustBeNone()) return std::nullopt;
-  const auto is_known = [](const Value* value) { return value->mustBeNone() || value->mustNotBeNone(); };
+  const auto is_known = [](const Value* value) {
+    const bool is_anything = value->type()->kind() == c10::TypeKind::AnyType;  // torch says that it is not None
+    return value->mustBeNone() || (value->mustNotBeNone() && !is_anything);
+  };
   const Value* asked = origin(node->input(0), is_known);
   return asked ? std::optional(asked->mustBeNone() != negated) : std::nullopt;
 }

@@ -1,7 +1,7 @@
 """What may be None, or of another type, until somebody asks."""
 import copy
 import json
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 
@@ -52,6 +52,34 @@ class OptionalTest(Following):
         sites = json.loads(torch.ops.tailor.inspect(fused))["sites"]
         self.assertEqual([site["fused"] for site in sites if site["method"] == "forward"], [True, False])
         self.follow(fused, eager, "given and not given")
+
+    def test_what_may_be_anything_and_none(self):
+        class Asks(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.gemm = torch.nn.Linear(5, 12)
+
+            def part(self, x, factor: Optional[float]):
+                if factor is not None:
+                    return x * factor
+                y = self.gemm(x)
+                return torch.sigmoid(y) * 2.0 + y
+
+            def forward(self, x, what: Any):
+                y = self.gemm(x)
+                z = torch.sigmoid(y) * 2.0 + y
+                if torch.jit.isinstance(what, Optional[float]):
+                    x = self.part(x, what)
+                return x, z
+
+        eager = Asks()
+        fused = torch.jit.script(copy.deepcopy(eager))
+        self.assertTrue(is_fused(fused))
+        for what in (None, 3.0, "3"):
+            for turn in range(3):
+                x = torch.randn(7, 5)
+                for mine, its in zip(fused(x, what), eager(x, what), strict=True):
+                    self.assert_same(mine, its, f"{what}, {turn}")
 
 
 if __name__ == "__main__":

@@ -55,13 +55,17 @@ bool has_own_type(const Value* value) {
 
 bool is_plain_tensor(const Value* value) { return *value->type() == *c10::TensorType::get(); }
 
-// The answer where a node asks whether something is None, or what it is.
+// The answer where a node asks whether something is None, or what it is, or denies an answer.
 std::optional<bool> known_answer(Node* node) {
   if (node->kind() == c10::prim::isinstance) {
     const Value* asked = origin(node->input(0), has_own_type);
     if (!asked) return std::nullopt;
     const auto& types = node->tys(c10::attr::types);
     return std::any_of(types.begin(), types.end(), [&](const auto& type) { return asked->type()->isSubtypeOf(*type); });
+  }
+  if (node->kind() == c10::aten::__not__) {
+    const auto denied = known_truth(node->input());
+    return denied ? std::optional(!*denied) : std::nullopt;
   }
   const bool negated = node->kind() == c10::aten::__isnot__;
   if ((!negated && node->kind() != c10::aten::__is__) || !node->input(1)->mustBeNone()) return std::nullopt;

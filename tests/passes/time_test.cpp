@@ -65,5 +65,22 @@ TEST(Time, TenThousandNodesTakeUnderASecond) {
   EXPECT_LT(best, 1.0);
 }
 
+// Whether something is None, asked of what the answer before decided.
+TEST(Time, GrowsWithQuestions) {
+  const auto cost_of_questions = [](int count) {
+    std::string body = "def part(self, x, a: Optional[Tensor]):\n";
+    for (int i = 0; i < count; ++i) body += "  b: Optional[Tensor] = None\n  if not (a is None):\n    b = x\n  a = b\n";
+    body += "  return self.bn(self.linear(x) * self.scale) if a is not None else x\n";
+    const auto graph = graph_of(net(body + "def forward(self, x):\n  return self.part(x, x)\n"));
+    const double begin = seconds();
+    const auto sites = run_pass(graph, {}).sites;
+    const double taken = seconds() - begin;
+    EXPECT_TRUE(sites.size() == 1 && sites[0].fused);
+    return taken;
+  };
+  const double few = cost_of_questions(100), many = cost_of_questions(2000);
+  EXPECT_LT(many, 60 * few + 0.5) << few << " s for a twentieth";
+}
+
 }  // namespace
 }  // namespace tailor::test

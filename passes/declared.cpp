@@ -42,6 +42,8 @@ Node* cast_to(const c10::TypePtr& type, Value* value, const Node* call) {
 
 }  // namespace
 
+bool leaves_open(const c10::TypePtr& type) { return is_vague(type) || may_hold_none(type, true); }
+
 bool Declared::has_holder(torch::jit::Function& function) {
   auto* graph_function = torch::jit::tryToGraphFunction(function);
   if (!graph_function) return false;

@@ -9,6 +9,9 @@
 
 namespace tailor {
 
+// Whether the type, or that of something in it, may turn out to be another: an Optional, a Union, Any, an interface.
+bool leaves_open(const c10::TypePtr& type);
+
 // A file says what type an argument or a result was declared to have, and of other variables nothing: reading it, torch takes the type of
 // what they are given first, and what they are given later may fit no more. So before a call is inlined, what is given for a type that
 // leaves something open is cast to it, also where it has that type here: torch would find another, of `[x]` or of `x if b else y`.

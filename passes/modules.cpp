@@ -42,7 +42,7 @@ Report fuse_methods(Module& module, const Options& options, std::vector<Specimen
     std::vector<Specimen> taken;
     if (specimens) pass.specimens = &taken;
     auto result = fuse_function(function, pass);
-    if (!again || result.changed) sites[&function] = std::move(result.sites);
+    if (!again || result.changed || result.fits_no_file) sites[&function] = std::move(result.sites);
     for (Specimen& specimen : taken)
       for (Origin& origin : specimen.inputs)
         if (!origin.attribute.empty() && !member.path.empty()) origin.attribute = member.path + "." + origin.attribute;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <unordered_map>
 
 #include "kept.h"
 
@@ -55,8 +56,12 @@ bool has_own_type(const Value* value) {
 
 bool is_plain_tensor(const Value* value) { return *value->type() == *c10::TensorType::get(); }
 
+// What was asked about, and the first before it of which it is known whether it is None; null where there is none. Who goes from
+// call to call in a tuple is asked about in each of them.
+using Asked = std::unordered_map<const Value*, const Value*>;
+
 // The answer where a node asks whether something is None, or what it is, or denies an answer.
-std::optional<bool> known_answer(Node* node) {
+std::optional<bool> known_answer(Node* node, Asked& asked_before) {
   if (node->kind() == c10::prim::isinstance) {
     const Value* asked = origin(node->input(0), has_own_type);
     if (!asked) return std::nullopt;
@@ -73,7 +78,10 @@ std::optional<bool> known_answer(Node* node) {
     const bool is_anything = value->type()->kind() == c10::TypeKind::AnyType;  // torch says that it is not None
     return value->mustBeNone() || (value->mustNotBeNone() && !is_anything);
   };
-  const Value* asked = origin(node->input(0), is_known);
+  const auto is_known_or_asked = [&](const Value* value) { return is_known(value) || asked_before.contains(value); };
+  const Value* asked = origin(node->input(0), is_known_or_asked);
+  if (asked && !is_known(asked)) asked = asked_before.at(asked);
+  asked_before.emplace(node->input(0), asked);
   return asked ? std::optional(asked->mustBeNone() != negated) : std::nullopt;
 }
 
@@ -88,13 +96,31 @@ Node* put_in_place_of(Node* choice, Block* chosen) {
   return next;
 }
 
+// What two branches of one type give has no wider type, and where both give None it is None: whoever reads a file of the graph finds that too.
+// Returns whether there was any None.
+bool narrow_outputs(Node* choice) {
+  bool is_none = false;
+  for (std::size_t i = 0; i < choice->outputs().size(); ++i) {
+    Value* const output = choice->output(i);
+    const Value* const sides[] = {choice->blocks()[0]->outputs()[i], choice->blocks()[1]->outputs()[i]};
+    const auto type = c10::unshapedType(sides[0]->type());
+    if (*type == *c10::unshapedType(sides[1]->type()) && output->type()->kind() != c10::TypeKind::TensorType)
+      output->setType(type);
+    if (!output->hasUses() || !sides[0]->mustBeNone() || !sides[1]->mustBeNone()) continue;
+    Node* const none = choice->owningGraph()->createNone()->insertAfter(choice);
+    output->replaceAllUsesWith(none->output());
+    is_none = true;
+  }
+  return is_none;
+}
+
 // `if scale is not None` or `if isinstance(scale, float)` of an argument that a caller in the same graph gave, or left out. In the order
 // in which things are made: one answer may lead to another. Returns whether there was any, and with it perhaps work for constant
 // propagation.
-bool answer_what_is_known(Block* block) {
+bool answer_what_is_known(Block* block, Asked& asked) {
   bool answered = false;
   for (Node* node = block->param_node()->next(); node != block->return_node();) {
-    if (const auto answer = known_answer(node)) {
+    if (const auto answer = known_answer(node, asked)) {
       const torch::jit::WithInsertPoint here(node);
       node->output()->replaceAllUsesWith(block->owningGraph()->insertConstant(*answer));
       node = node->next();
@@ -104,11 +130,17 @@ bool answer_what_is_known(Block* block) {
       node = put_in_place_of(node, node->blocks()[*truth ? 0 : 1]);
       answered = true;
     } else {
-      for (Block* inner : node->blocks()) answered = answer_what_is_known(inner) || answered;
+      for (Block* inner : node->blocks()) answered = answer_what_is_known(inner, asked) || answered;
+      if (node->kind() == c10::prim::If) answered = narrow_outputs(node) || answered;
       node = node->next();
     }
   }
   return answered;
+}
+
+bool answer_what_is_known(Block* top) {
+  Asked asked;
+  return answer_what_is_known(top, asked);
 }
 
 // A tuple, or what a value goes through on its way into one and out again; nothing happens there.
@@ -217,8 +249,9 @@ void normalise(std::shared_ptr<Graph> graph) {
     propagate_constants(graph);
   } while (answer_what_is_known(graph->block()));
   let_go_of_unread_effects(graph->block());
-  take_idle_casts_away(graph->block());
   take_tuples_apart(graph->block());  // after what drops what nobody reads
+  take_idle_casts_away(graph->block());
+  take_tuples_apart(graph->block());  // of what had another type
   make_orders_constant(graph->block());
 }
 

@@ -15,6 +15,7 @@
 #include "prove.h"
 #include "rewrite.h"
 #include "twins.h"
+#include "wide_tuples.h"
 
 namespace tailor {
 namespace {
@@ -250,6 +251,7 @@ PassResult run_on(const std::shared_ptr<Graph>& graph, const PassOptions& option
 
 // What a file says of the graph, and of those forked in it, all of which calls were inlined into.
 void make_readable(const std::shared_ptr<Graph>& graph) {
+  widen_tuples(graph->block());
   keep_user_lines(graph->block());
   rename_variables(graph->block());
   for_each_fork(graph->block(), [](Node&, const std::shared_ptr<Graph>& forked) { make_readable(forked); });

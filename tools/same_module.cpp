@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/passes/constant_pooling.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 #include <torch/csrc/jit/passes/lower_tuples.h>
@@ -93,6 +94,7 @@ std::vector<std::string> operators_of(torch::jit::Function& function) {
   if (auto* const body = torch::jit::tryToGraphFunction(function)) {
     auto graph = body->graph()->copy();
     torch::jit::LowerSimpleTuples(graph);
+    torch::jit::ConstantPooling(graph);  // a loop's condition is looked at where it is the same constant as another
     torch::jit::ConstantPropagationImmutableTypes(graph);
     cut_behind_raises(graph->block());
     torch::jit::EliminateDeadCode(graph);

@@ -65,21 +65,44 @@ TEST(Time, TenThousandNodesTakeUnderASecond) {
   EXPECT_LT(best, 1.0);
 }
 
+double cost_of_body(const std::string& body) {
+  const auto graph = graph_of(net(body));
+  const double begin = seconds();
+  const auto sites = run_pass(graph, {}).sites;
+  const double taken = seconds() - begin;
+  EXPECT_TRUE(sites.size() == 1 && sites[0].fused);
+  return taken;
+}
+
+// Twenty times the questions; square would be four hundred times.
+void expect_to_grow(double (*cost)(int), int few) {
+  const double of_few = cost(few), of_many = cost(20 * few);
+  EXPECT_LT(of_many, 60 * of_few + 0.5) << of_few << " s for a twentieth";
+}
+
 // Whether something is None, asked of what the answer before decided.
 TEST(Time, GrowsWithQuestions) {
-  const auto cost_of_questions = [](int count) {
+  const auto cost = [](int count) {
     std::string body = "def part(self, x, a: Optional[Tensor]):\n";
     for (int i = 0; i < count; ++i) body += "  b: Optional[Tensor] = None\n  if not (a is None):\n    b = x\n  a = b\n";
     body += "  return self.bn(self.linear(x) * self.scale) if a is not None else x\n";
-    const auto graph = graph_of(net(body + "def forward(self, x):\n  return self.part(x, x)\n"));
-    const double begin = seconds();
-    const auto sites = run_pass(graph, {}).sites;
-    const double taken = seconds() - begin;
-    EXPECT_TRUE(sites.size() == 1 && sites[0].fused);
-    return taken;
+    return cost_of_body(body + "def forward(self, x):\n  return self.part(x, x)\n");
   };
-  const double few = cost_of_questions(100), many = cost_of_questions(2000);
-  EXPECT_LT(many, 60 * few + 0.5) << few << " s for a twentieth";
+  expect_to_grow(cost, 100);
+}
+
+// What is handed on in a tuple from call to call, and asked about in each.
+TEST(Time, GrowsWithTuplesThatAreHandedOn) {
+  const auto cost = [](int count) {
+    const std::string state = "Tuple[Optional[Tensor], Optional[int]]";
+    std::string body = "def step(self, x, t: " + state + ") -> Tuple[Tensor, " + state +
+                       "]:\n  a, k = t\n  if a is not None:\n    x = x + a\n  if k is not None:\n    x = x + k\n"
+                       "  return x, (a, k)\ndef forward(self, x):\n  t: " +
+                       state + " = (x, None)\n";
+    for (int i = 0; i < count; ++i) body += "  x, t = self.step(x, t)\n";
+    return cost_of_body(body + "  return self.bn(self.linear(x) * self.scale), t\n");
+  };
+  expect_to_grow(cost, 200);
 }
 
 }  // namespace

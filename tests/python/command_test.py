@@ -13,8 +13,23 @@ import torch
 import models
 from checks import library, main
 from command import COMMAND, INPUT, NET, TWO_MORE, Command, outputs
+from scripted import net_of
 
 BATCH_NORM = "linear_mul_batch_norm"
+
+FOLDED = """import torch
+from typing import *
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gemm, self.bn = torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8)
+        self.scale = torch.nn.Parameter(torch.randn(8))
+    def part(self, x, a: Optional[torch.Tensor] = None, k: Optional[float] = None):
+        y = self.bn(self.gemm(x) * self.scale)
+        {body}
+    def forward(self, x):
+        return self.part(x), self.part(x, x, 1.0)
+"""
 
 
 class Every(torch.nn.Module):
@@ -52,6 +67,26 @@ class CommandTest(Command):
             return subprocess.run([sys.executable, "-W", "ignore", "-c", code, library(), path], capture_output=True, text=True, check=True).stdout
         self.assertEqual(contents(self.target), contents(self.source))
         self.assertIn("hello", contents(self.target))
+
+    def test_writes_what_torch_folds_as_it_reads(self):
+        for name, body in {
+            "both None": """m = k
+        if x.size(0) == 6: m = None
+        return y, m""",
+            "never None": """b = a
+        if a is None: b = x + 1
+        if x.size(0) == 6: b = x
+        if b is None: y = y * 2
+        return y, b""",
+            "a loop that never runs": """p: Optional[List[torch.Tensor]] = [x]
+        if x.size(0) == 3: p = [y]
+        while p is None:
+            p = [x]
+        return y, p""",
+        }.items():
+            torch.jit.script(net_of(FOLDED.format(body=body), f"<{name}>").eval()).save(str(self.source))
+            with self.subTest(name):
+                self.done("fuse", self.source, "-o", self.target, f"--expect={BATCH_NORM}=3", "--input=float32[5,6]")
 
     def test_fusing_twice_changes_nothing_more(self):
         self.done("fuse", self.source, "-o", self.target)

@@ -1,12 +1,12 @@
 """What becomes of a fused method's graph outside of Tailor: in a file, in torch's tracer, after many turns."""
 import inspect
 import json
-import linecache
 
 import torch
 import torch.nn.functional as F
 
 from checks import Checks, auto, main, reloaded
+from scripted import net_of
 
 WORDS = ["range", "bool", "annotate", "float", "int", "len", "torch", "ops", "list", "print"]
 PLACES = {
@@ -30,13 +30,6 @@ class Net(torch.nn.Module):
 {body}        return self.bn(self.gemm(x) * ({factor}))
 """
     return net_of(source, f"<{place} {word}>")
-
-
-def net_of(source, name):
-    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-    made = {"__name__": "__main__"}
-    exec(compile(source, name, "exec"), made)  # pylint: disable=exec-used
-    return made["Net"]()
 
 
 CALLS = """import torch
@@ -144,7 +137,8 @@ class Net(torch.nn.Module):
             source = CALLS.replace("self.scale", f"self.{word}") + BODIES[0].format(word="y").replace("y.sum()", f"self.{word}.sum()")
             with auto(False):
                 model = torch.jit.script(net_of(source, f"<attribute {word}>").eval())
-            self.assertIn(f"an attribute is called `{word}`", self.tailor.fuse_(model), word)
+            self.assertIn(f"an attribute is called `{word}`", self.tailor.inspect(model), word)
+            self.tailor.fuse_(model)
             reloaded(reloaded(model))
 
 

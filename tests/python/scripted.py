@@ -1,6 +1,7 @@
 """Following a scripted model and its eager twin through the same calls: values, gradients, buffers, parameters."""
 
 import json
+import linecache
 
 import torch
 
@@ -12,6 +13,14 @@ def scripted(body, on=True, **options):
     """The scripted net of this body; `on` says whether door 1 may fuse it."""
     with auto(on):
         return torch.jit.script(models.build(body, **options))
+
+
+def net_of(source, name):
+    """Of source that is made as the test runs: TorchScript reads a class's source from its file."""
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    made = {"__name__": "__main__"}
+    exec(compile(source, name, "exec"), made)  # pylint: disable=exec-used
+    return made["Net"]()
 
 
 def text_of(module):

@@ -1,0 +1,114 @@
+#include "wide_tuples.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir_views.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "declared.h"
+
+namespace tailor {
+namespace {
+
+using torch::jit::WithInsertPoint;
+
+// An author's own class of tuples says itself what is in it.
+c10::TupleTypePtr open_tuple(const c10::TypePtr& type) {
+  auto tuple = type->cast<c10::TupleType>();
+  return tuple && !tuple->name() && leaves_open(type) ? tuple : nullptr;
+}
+
+Value* widened(Value* value, const c10::TypePtr& wanted, Node* before);
+
+Value* made_anew(const std::vector<Value*>& parts, const c10::TupleTypePtr& wanted, Node* before) {
+  std::vector<Value*> wide;
+  for (std::size_t i = 0; i < parts.size(); ++i) wide.push_back(widened(parts[i], wanted->elements()[i], before));
+  Node* const tuple = before->owningGraph()->createTuple(wide)->insertBefore(before);
+  return tuple->output()->setType(wanted);
+}
+
+// What was put into the tuple; nothing where that is not known.
+std::optional<std::vector<Value*>> parts_of(Value* tuple, Node* before) {
+  if (tuple->node()->kind() == c10::prim::TupleConstruct) return tuple->node()->inputs().vec();
+  const auto constant = torch::jit::toIValue(tuple);
+  if (!constant || !constant->isTuple()) return std::nullopt;
+  const WithInsertPoint here(before);
+  std::vector<Value*> parts;
+  for (const auto& part : constant->toTupleRef().elements())
+    parts.push_back(before->owningGraph()->insertConstant(part));
+  return parts;
+}
+
+// A number that is cast torch makes a plain number again wherever it reads the file, and it would be one in the next; what comes out of a
+// list it leaves alone.
+Value* out_of_a_list(Value* constant, const c10::TypePtr& wanted, Node* before) {
+  Graph& graph = *before->owningGraph();
+  const WithInsertPoint here(before);
+  Value* const list = graph.insertNode(graph.createList(wanted, {constant}))->output();
+  Node* const item = graph.insertNode(graph.create(c10::aten::__getitem__, {list, graph.insertConstant(0)}));
+  return item->output()->setType(wanted);
+}
+
+// `value` as something that a reader of the file takes for `wanted`.
+Value* widened(Value* value, const c10::TypePtr& wanted, Node* before) {
+  if (!leaves_open(wanted)) return value;
+  if (const auto tuple = open_tuple(wanted))
+    if (const auto parts = parts_of(value, before)) return made_anew(*parts, tuple, before);
+  if (value->node()->kind() == c10::prim::Constant) return out_of_a_list(value, wanted, before);
+  if (*value->type() == *wanted) return value;
+  Node* const cast = before->owningGraph()->create(c10::prim::unchecked_cast, {value})->insertBefore(before);
+  return cast->output()->setType(wanted);
+}
+
+// Whether a reader would find the type of itself.
+bool is_wide(Value* value, const c10::TypePtr& wanted) {
+  if (!leaves_open(wanted)) return true;
+  if (value->node()->kind() == c10::prim::Constant || *value->type() != *wanted) return false;
+  const auto tuple = open_tuple(wanted);
+  if (!tuple || value->node()->kind() != c10::prim::TupleConstruct) return true;
+  const auto parts = value->node()->inputs();
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (!is_wide(parts[i], tuple->elements()[i])) return false;
+  return true;
+}
+
+void drop_unread_tuple(Node* node) {
+  if (node->hasUses() || node->kind() != c10::prim::TupleConstruct) return;
+  const std::vector<Value*> parts = node->inputs().vec();
+  node->destroy();
+  for (Value* part : parts) drop_unread_tuple(part->node());
+}
+
+// `reader` reads it where something of the type `wanted` goes.
+void widen_input(Node* reader, std::size_t input, const c10::TypePtr& wanted) {
+  Value* const value = reader->input(input);
+  if (!open_tuple(wanted) || is_wide(value, wanted)) return;
+  reader->replaceInput(input, widened(value, wanted, reader));
+  drop_unread_tuple(value->node());
+}
+
+void widen_inputs(Node* node) {
+  if (node->kind() == c10::prim::ListConstruct || node->kind() == c10::prim::DictConstruct) {
+    const auto parts = node->output()->type()->containedTypes();  // one, or a key and what is found by it
+    for (std::size_t i = 0; i < node->inputs().size(); ++i) widen_input(node, i, parts[i % parts.size()]);
+  } else if (node->kind() == c10::prim::Loop) {
+    const torch::jit::LoopView loop(node);
+    for (std::size_t i = 0; i < loop.carriedInputs().size(); ++i)
+      widen_input(node, i + 2, loop.bodyCarriedInputs()[i]->type());
+  } else if (node->kind() == c10::prim::If) {
+    for (Block* side : node->blocks())
+      for (std::size_t i = 0; i < node->outputs().size(); ++i)
+        widen_input(side->return_node(), i, node->output(i)->type());
+  }
+}
+
+}  // namespace
+
+void widen_tuples(Block* top) {
+  for_each_block(top, [](Block* block) {
+    for (auto it = block->nodes().begin(); it != block->nodes().end();) widen_inputs(*it++);
+  });
+}
+
+}  // namespace tailor

@@ -1,0 +1,93 @@
+"""Tuples that hold what may be missing, in files of graphs into which calls were inlined."""
+import json
+
+import torch
+
+from checks import Checks, main, reloaded
+from scripted import is_fused, net_of
+
+NET = """import torch
+from typing import *
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gemm, self.bn = torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8)
+        self.scale = torch.nn.Parameter(torch.randn(8))
+    def part(self, x, a: Optional[torch.Tensor] = None, k: Optional[float] = None, n: Union[int, str, None] = None):
+        y = self.bn(self.gemm(x) * self.scale)
+        {body}
+    def asks(self, what: Any):
+        return torch.jit.isinstance(what, List[Tuple[int, Optional[float]]])
+    def forward(self, x):
+        return {result}
+"""
+CALLS = "self.part(x, x, 1.0), self.part(x), self.part(x, None, 2.0), self.part(x, x + 1)"
+BODIES = {
+    "a list": "all = [(a, k)]; all.append((None, None)); return y, all",
+    "a list of constants": "all = [(k, 3)]; all.append((None, 4)); return y, all",
+    "a dictionary": "all = {'given': (a, k)}; all['none'] = (None, None); return y, all",
+    "tuples in tuples": "all = [((a, k), y)]; all.append(((None, 0.5), y)); return y, all",
+    "lists that are added": "all = [(x.size(0), k)]; more = [(3, k)]; all += more; all.append((4, None)); return y, all",
+    "a loop": """t = (a, k)
+        for i in range(x.size(0) - 2):
+            t = (None, k) if i % 2 == 0 else (x, None)
+        return y, t""",
+    "a while loop": """t = (k, x.size(0))
+        while t[1] > 2:
+            t = (None, t[1] - 1)
+        return y, t""",
+    "branches": """t = (a, k) if x.size(0) > 2 else (a, 0.25 if k is None else k)
+        all = [t]; all.append((None, None)); return y, all""",
+    "a branch that is folded": """b = a
+        if a is None:
+            b = y
+        all = [(b, y)]; all.append((None, y)); return all""",
+    "one of the author's": "t = (a, k); all = [t, (x, 0.5), (None, None)]; return y, all, t[0] is None",
+    "asked for its type": "all = [(1, k)]; return y, self.asks(all)",
+}
+
+
+class TuplesTest(Checks):
+    def test_files_of_files(self):
+        """What is read from a file and saved again has lost what torch knew of the first."""
+        x = torch.randn(5, 6)
+        for name, body in BODIES.items():
+            eager = net_of(NET.format(body=body, result=CALLS), f"<{name}>").eval()
+            expected = eager(x)
+            for door in (True, False):
+                self.tailor.auto(door)
+                model = torch.jit.script(net_of(NET.format(body=body, result=CALLS), f"<{name} {door}>").eval())
+                self.tailor.auto(True)
+                model.load_state_dict(eager.state_dict())
+                self.tailor.fuse_(model)
+                text = str(model.graph)
+                self.assertTrue(is_fused(model), name)
+                self.tailor.fuse_(model)
+                self.assertEqual(str(model.graph), text, f"{name}, fused twice")
+                for generation in range(3):
+                    self.assert_equal(model(x), expected, f"{name}, {generation}")
+                    model = reloaded(model)
+                self.tailor.unfuse_(model)
+                self.assert_equal(reloaded(reloaded(model))(x), expected, f"{name}, unfused")
+
+    def assert_equal(self, mine, its, what):
+        self.assertIs(type(mine), type(its), what)
+        if isinstance(its, torch.Tensor):
+            self.assert_same(mine, its, what, (1e-5, 1e-5))
+        elif isinstance(its, (list, tuple, dict)):
+            self.assertEqual(len(mine), len(its), what)
+            for one in its if isinstance(its, dict) else range(len(its)):
+                self.assert_equal(mine[one], its[one], f"{what}, {one}")
+        else:
+            self.assertEqual(mine, its, what)
+
+    def test_where_a_union_may_be_none(self):
+        """Its caller calls a part that is fused by itself, and the first report knows that."""
+        model = torch.jit.script(net_of(NET.format(body="return [(y, n), (y, None), (y, 3)]", result="self.part(x), self.part(x, n=4)"), "<union>"))
+        first, second = (json.loads(self.tailor.fuse_(model))["sites"] for _ in range(2))
+        self.assertEqual(first, second)
+        self.assertEqual([(site["method"], site["fused"]) for site in first], [("forward", True)] * 2 + [("part", True)])
+
+
+if __name__ == "__main__":
+    main()

@@ -5,7 +5,6 @@
 #include <torch/csrc/jit/passes/constant_pooling.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
-#include <torch/csrc/jit/passes/lower_tuples.h>
 
 #include <cstring>
 #include <set>
@@ -93,7 +92,6 @@ std::vector<std::string> operators_of(torch::jit::Function& function) {
   std::vector<std::string> operators;
   if (auto* const body = torch::jit::tryToGraphFunction(function)) {
     auto graph = body->graph()->copy();
-    torch::jit::LowerSimpleTuples(graph);
     torch::jit::ConstantPooling(graph);  // a loop's condition is looked at where it is the same constant as another
     torch::jit::ConstantPropagationImmutableTypes(graph);
     cut_behind_raises(graph->block());

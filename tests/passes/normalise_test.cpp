@@ -87,6 +87,16 @@ TEST(WhetherNone, IsAnsweredWhereItIsKnown) {
        1, 1},
       // Known where it is asked, and not where it was made.
       {part + "def forward(self, x, s: Optional[Tensor]):\n  assert s is not None\n  return self.part(x, s)\n", 1, 1},
+      // An answer decides of a number.
+      {"def part(self, x, s: Optional[Tensor]):\n  n = 3 if s is not None else 1\n  y = self.linear(x)\n"
+       "  if n > 2:\n    y = y * self.scale\n  return self.bn(y)\n"
+       "def forward(self, x):\n  return self.part(x, self.scale)\n",
+       1, 1},
+      // Of either branch something comes.
+      {"def part(self, x, s: Optional[Tensor]):\n  y = self.linear(x)\n  if x.size(0) == 3:\n    s = self.addend\n"
+       "  if s is not None:\n    y = y * s\n  return self.bn(y)\n"
+       "def forward(self, x):\n  return self.part(x, self.scale)\n",
+       1, 1},
       {part +
            "def forward(self, x, s: Optional[Tensor]):\n  if s is not None:\n    return self.part(x, s)\n  return x\n",
        1, 1},

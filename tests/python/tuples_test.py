@@ -3,7 +3,7 @@ import json
 
 import torch
 
-from checks import Checks, main, reloaded
+from checks import Checks, auto, main, reloaded
 from scripted import is_fused, net_of
 
 NET = """import torch
@@ -13,15 +13,15 @@ class Net(torch.nn.Module):
         super().__init__()
         self.gemm, self.bn = torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8)
         self.scale = torch.nn.Parameter(torch.randn(8))
-    def part(self, x, a: Optional[torch.Tensor] = None, k: Optional[float] = None, n: Union[int, str, None] = None):
+    def part(self, x, a: Optional[torch.Tensor] = None, k: Optional[float] = None{more}):
         y = self.bn(self.gemm(x) * self.scale)
         {body}
     def asks(self, what: Any):
         return torch.jit.isinstance(what, List[Tuple[int, Optional[float]]])
     def forward(self, x):
-        return {result}
+        {forward}
 """
-CALLS = "self.part(x, x, 1.0), self.part(x), self.part(x, None, 2.0), self.part(x, x + 1)"
+CALLS = "return self.part(x, x, 1.0), self.part(x), self.part(x, None, 2.0), self.part(x, x + 1)"
 BODIES = {
     "a list": "all = [(a, k)]; all.append((None, None)); return y, all",
     "a list of constants": "all = [(k, 3)]; all.append((None, 4)); return y, all",
@@ -43,7 +43,22 @@ BODIES = {
             b = y
         all = [(b, y)]; all.append((None, y)); return all""",
     "one of the author's": "t = (a, k); all = [t, (x, 0.5), (None, None)]; return y, all, t[0] is None",
+    "a call's result": "return y, None if a is None else (a, y)",
+    "half of a call's result": """b: Optional[torch.Tensor] = None
+        if a is not None:
+            b = a
+        return y, b""",
     "asked for its type": "all = [(1, k)]; return y, self.asks(all)",
+}
+FORWARDS = {
+    "a call's result": "(y, c), (z, d) = self.part(x), self.part(x, x); all = [(y, c)]; all.append((z, d)); return all, [c, d]",
+    "half of a call's result": """y, b = self.part(x, x)
+        all = [(y, b)]
+        for i in range(3):
+            all.append((y, None))
+            y, b = self.part(x, b)
+            all = all + [(y, b)]
+        return all""",
 }
 
 
@@ -52,12 +67,12 @@ class TuplesTest(Checks):
         """What is read from a file and saved again has lost what torch knew of the first."""
         x = torch.randn(5, 6)
         for name, body in BODIES.items():
-            eager = net_of(NET.format(body=body, result=CALLS), f"<{name}>").eval()
+            source = NET.format(body=body, more="", forward=FORWARDS.get(name, CALLS))
+            eager = net_of(source, f"<{name}>").eval()
             expected = eager(x)
             for door in (True, False):
-                self.tailor.auto(door)
-                model = torch.jit.script(net_of(NET.format(body=body, result=CALLS), f"<{name} {door}>").eval())
-                self.tailor.auto(True)
+                with auto(door):
+                    model = torch.jit.script(net_of(source, f"<{name} {door}>").eval())
                 model.load_state_dict(eager.state_dict())
                 self.tailor.fuse_(model)
                 text = str(model.graph)
@@ -83,7 +98,9 @@ class TuplesTest(Checks):
 
     def test_where_a_union_may_be_none(self):
         """Its caller calls a part that is fused by itself, and the first report knows that."""
-        model = torch.jit.script(net_of(NET.format(body="return [(y, n), (y, None), (y, 3)]", result="self.part(x), self.part(x, n=4)"), "<union>"))
+        source = NET.format(body="return [(y, n), (y, None), (y, 3)]", more=", n: Union[int, str, None] = None", forward="return self.part(x), self.part(x, n=4)")
+        with auto(False):
+            model = torch.jit.script(net_of(source, "<union>"))
         first, second = (json.loads(self.tailor.fuse_(model))["sites"] for _ in range(2))
         self.assertEqual(first, second)
         self.assertEqual([(site["method"], site["fused"]) for site in first], [("forward", True)] * 2 + [("part", True)])

@@ -73,19 +73,10 @@ bool is_wide(Value* value, const c10::TypePtr& wanted) {
   return true;
 }
 
-void drop_unread_tuple(Node* node) {
-  if (node->hasUses() || node->kind() != c10::prim::TupleConstruct) return;
-  const std::vector<Value*> parts = node->inputs().vec();
-  node->destroy();
-  for (Value* part : parts) drop_unread_tuple(part->node());
-}
-
 // `reader` reads it where something of the type `wanted` goes.
 void widen_input(Node* reader, std::size_t input, const c10::TypePtr& wanted) {
   Value* const value = reader->input(input);
-  if (!open_tuple(wanted) || is_wide(value, wanted)) return;
-  reader->replaceInput(input, widened(value, wanted, reader));
-  drop_unread_tuple(value->node());
+  if (open_tuple(wanted) && !is_wide(value, wanted)) reader->replaceInput(input, widened(value, wanted, reader));
 }
 
 void widen_inputs(Node* node) {

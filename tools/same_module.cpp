@@ -86,8 +86,8 @@ void cut_behind_raises(torch::jit::Block* block) {
   while (block->return_node()->prev() != raise) block->return_node()->prev()->destroy();
 }
 
-// Of what has an effect: a call whose result nobody reads, or which half of a tuple nobody reads, is dropped by torch as it
-// reads a file, once it is no call any more but was inlined. So is what a condition leaves out that is known by then.
+// Of what has an effect: a call whose result nobody reads is dropped by torch as it reads a file, once it is no call any more but was
+// inlined. So is what a condition leaves out that is known by then.
 std::vector<std::string> operators_of(torch::jit::Function& function) {
   std::vector<std::string> operators;
   if (auto* const body = torch::jit::tryToGraphFunction(function)) {

@@ -262,12 +262,15 @@ class Judge(Checks):
         mine, theirs = (torch.where(edge, v.clamp(-most, most), v) for v in (mine, theirs))
         # Where eager's dtype overflows on the way and float64 does not, chance decides what becomes of it.
         wild = theirs.isfinite() & ((theirs.double() - exact).abs() > 0.05 + 0.5 * exact.abs())
-        found, eagers, right = (v.isfinite() if any_kind else kinds(v) for v in (mine, theirs, exact))
+        kind = torch.isfinite if any_kind else kinds
+        found, eagers, right = map(kind, (mine, theirs, exact))
         sure = (eagers == right) & ~wild
         if mine.is_cuda and (mine.dtype.itemsize == 2 or what.startswith("gradient")):
             # The parts of a matrix product are added up in an order, and in 16 bits also in a dtype, that are cuBLAS's choice.
             doubtful = (exact.abs() > most / 4) & (exact.abs() < most * 4) & ~mine.isnan() & ~theirs.isnan()
             sure &= ~(doubtful & (mine.isinf() | theirs.isinf()))
+        for _, one, other in chances:  # of what is divided by zero a rounding decides whether it is infinite, and of which sign
+            sure &= (kind(one) == right) & (kind(other) == right)
         if not torch.equal(found[sure], eagers[sure]):
             self.fail(f"{what}: NaN or infinite where eager is not, or the reverse: {mine[sure]} and {theirs[sure]}"[:400])
         finite = sure & theirs.isfinite()

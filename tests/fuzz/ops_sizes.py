@@ -119,6 +119,8 @@ def fill(r, case):
 
 def spare_tf32(case):
     """Tensor cores cut off where they add up. What makes much of small differences shows it, and cuBLAS may have multiplied otherwise."""
+    if case.tf32:
+        case.cotangent = "contiguous"  # of gradients that lie otherwise cuBLAS may not multiply in TF32 what the kernels do
     for name, spec in case.tensors.items() if case.tf32 else ():
         if not spec:
             continue

@@ -7,82 +7,29 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <unordered_map>
 
 #include "kept.h"
+#include "origins.h"
 
 namespace tailor {
 namespace {
 
-// What went into a tuple where the value was taken out, by unpacking or by an index; null where that is not known.
-Value* put_into_tuple(Value* taken);
-
-// The value itself, or what it was before casts to what somebody declared it to be, and before it was put into a tuple: the first
-// for which `holds`, or null.
-template <class Holds>
-Value* origin(Value* value, const Holds& holds) {
-  while (value && !holds(value))
-    value = value->node()->kind() == c10::prim::unchecked_cast ? value->node()->input() : put_into_tuple(value);
-  return value;
-}
-
-Value* put_into_tuple(Value* taken) {
-  Node* const node = taken->node();
-  if (node->kind() != c10::prim::TupleUnpack && node->kind() != c10::prim::TupleIndex) return nullptr;
-  const auto is_made_here = [](const Value* value) { return value->node()->kind() == c10::prim::TupleConstruct; };
-  Value* const tuple = origin(node->input(0), is_made_here);
-  if (!tuple) return nullptr;
-  const auto elements = tuple->node()->inputs();
-  if (node->kind() == c10::prim::TupleUnpack) return elements[taken->offset()];
-  const auto index = torch::jit::toIValue(node->input(1));
-  if (!index || !index->isInt()) return nullptr;
-  const auto size = static_cast<std::int64_t>(elements.size());
-  const std::int64_t i = index->toInt() + (index->toInt() < 0 ? size : 0);
-  return i >= 0 && i < size ? elements[static_cast<std::size_t>(i)] : nullptr;
-}
-
-std::optional<bool> known_truth(Value* value) {
-  const Value* constant = origin(value, [](const Value* one) { return one->node()->kind() == c10::prim::Constant; });
-  const auto known = constant ? torch::jit::toIValue(constant) : std::nullopt;
-  return known && known->isBool() ? std::optional(known->toBool()) : std::nullopt;
-}
-
-// Whether what the value turns out to be at run time has the type that the graph says.
-bool has_own_type(const Value* value) {
-  constexpr c10::TypeKind own[] = {c10::TypeKind::TensorType, c10::TypeKind::IntType,    c10::TypeKind::FloatType,
-                                   c10::TypeKind::BoolType,   c10::TypeKind::StringType, c10::TypeKind::NoneType};
-  return std::find(std::begin(own), std::end(own), value->type()->kind()) != std::end(own);
-}
-
-bool is_plain_tensor(const Value* value) { return *value->type() == *c10::TensorType::get(); }
-
-// What was asked about, and the first before it of which it is known whether it is None; null where there is none. Who goes from
-// call to call in a tuple is asked about in each of them.
-using Asked = std::unordered_map<const Value*, const Value*>;
-
 // The answer where a node asks whether something is None, or what it is, or denies an answer.
-std::optional<bool> known_answer(Node* node, Asked& asked_before) {
+std::optional<bool> known_answer(Node* node, Origins& origins) {
   if (node->kind() == c10::prim::isinstance) {
-    const Value* asked = origin(node->input(0), has_own_type);
+    const Value* asked = origins.of_own_type(node->input(0));
     if (!asked) return std::nullopt;
     const auto& types = node->tys(c10::attr::types);
     return std::any_of(types.begin(), types.end(), [&](const auto& type) { return asked->type()->isSubtypeOf(*type); });
   }
   if (node->kind() == c10::aten::__not__) {
-    const auto denied = known_truth(node->input());
+    const auto denied = origins.truth(node->input());
     return denied ? std::optional(!*denied) : std::nullopt;
   }
   const bool negated = node->kind() == c10::aten::__isnot__;
   if ((!negated && node->kind() != c10::aten::__is__) || !node->input(1)->mustBeNone()) return std::nullopt;
-  const auto is_known = [](const Value* value) {
-    const bool is_anything = value->type()->kind() == c10::TypeKind::AnyType;  // torch says that it is not None
-    return value->mustBeNone() || (value->mustNotBeNone() && !is_anything);
-  };
-  const auto is_known_or_asked = [&](const Value* value) { return is_known(value) || asked_before.contains(value); };
-  const Value* asked = origin(node->input(0), is_known_or_asked);
-  if (asked && !is_known(asked)) asked = asked_before.at(asked);
-  asked_before.emplace(node->input(0), asked);
-  return asked ? std::optional(asked->mustBeNone() != negated) : std::nullopt;
+  const auto is_none = origins.is_none(node->input(0));
+  return is_none ? std::optional(*is_none != negated) : std::nullopt;
 }
 
 // Puts what is in the block in the place of the `If` that it belongs to. Returns the first node of it, or the one behind.
@@ -117,20 +64,20 @@ bool narrow_outputs(Node* choice) {
 // `if scale is not None` or `if isinstance(scale, float)` of an argument that a caller in the same graph gave, or left out. In the order
 // in which things are made: one answer may lead to another. Returns whether there was any, and with it perhaps work for constant
 // propagation.
-bool answer_what_is_known(Block* block, Asked& asked) {
+bool answer_what_is_known(Block* block, Origins& origins) {
   bool answered = false;
   for (Node* node = block->param_node()->next(); node != block->return_node();) {
-    if (const auto answer = known_answer(node, asked)) {
+    if (const auto answer = known_answer(node, origins)) {
       const torch::jit::WithInsertPoint here(node);
       node->output()->replaceAllUsesWith(block->owningGraph()->insertConstant(*answer));
       node = node->next();
       node->prev()->destroy();
       answered = true;
-    } else if (const auto truth = node->kind() == c10::prim::If ? known_truth(node->input()) : std::nullopt) {
+    } else if (const auto truth = node->kind() == c10::prim::If ? origins.truth(node->input()) : std::nullopt) {
       node = put_in_place_of(node, node->blocks()[*truth ? 0 : 1]);
       answered = true;
     } else {
-      for (Block* inner : node->blocks()) answered = answer_what_is_known(inner, asked) || answered;
+      for (Block* inner : node->blocks()) answered = answer_what_is_known(inner, origins) || answered;
       if (node->kind() == c10::prim::If) answered = narrow_outputs(node) || answered;
       node = node->next();
     }
@@ -139,8 +86,8 @@ bool answer_what_is_known(Block* block, Asked& asked) {
 }
 
 bool answer_what_is_known(Block* top) {
-  Asked asked;
-  return answer_what_is_known(top, asked);
+  Origins origins;
+  return answer_what_is_known(top, origins);
 }
 
 // A tuple, or what a value goes through on its way into one and out again; nothing happens there.
@@ -162,11 +109,12 @@ void drop_wrapping(Node* node) {
 // What `assert y is not None`, `assert isinstance(y, torch.Tensor)` and torch.jit._unwrap_optional(y) leave of a `y` that is known to
 // be a tensor: the same value, with the same type. And the cast of an argument that the callee does not look at.
 void take_idle_casts_away(Block* top) {
-  for_each_block(top, [](Block* block) {
+  Origins origins;
+  for_each_block(top, [&](Block* block) {
     for (auto it = block->nodes().begin(); it != block->nodes().end();) {
       Node* node = *it++;
       if (node->kind() != c10::prim::unchecked_cast && node->kind() != c10::aten::_unwrap_optional) continue;
-      Value* const before = origin(node->input(), is_plain_tensor);
+      Value* const before = origins.plain_tensor(node->input());
       const bool is_idle = before && is_plain_tensor(node->output());
       if (is_idle) node->output()->replaceAllUsesWith(before);
       if (is_idle || node->kind() == c10::prim::unchecked_cast) drop_wrapping(node);
@@ -176,12 +124,13 @@ void take_idle_casts_away(Block* top) {
 
 // What a module returns in a tuple, and its caller takes out again: all of it, or one element, by its index or its name.
 void take_tuples_apart(Block* top) {
-  for_each_block(top, [](Block* block) {
+  Origins origins;
+  for_each_block(top, [&](Block* block) {
     for (auto it = block->nodes().begin(); it != block->nodes().end();) {
       Node* node = *it++;
       if (node->kind() != c10::prim::TupleUnpack && node->kind() != c10::prim::TupleIndex) continue;
       for (Value* taken : node->outputs())
-        if (Value* element = put_into_tuple(taken); element && *element->type() == *taken->type())
+        if (Value* element = origins.put_into_tuple(taken); element && *element->type() == *taken->type())
           taken->replaceAllUsesWith(element);
       drop_wrapping(node);
     }

@@ -3,7 +3,6 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir_views.h>
 
-#include <algorithm>
 #include <optional>
 
 #include "declared.h"

@@ -92,17 +92,39 @@ TEST(Time, GrowsWithQuestions) {
 }
 
 // What is handed on in a tuple from call to call, and asked about in each.
+double cost_of_steps(int count, const std::string& state, const std::string& first, const std::string& step) {
+  std::string body = "def step(self, x, t: " + state + ") -> Tuple[Tensor, " + state + "]:\n  a, k = t\n" + step +
+                     "def forward(self, x):\n  t: " + state + " = " + first + "\n";
+  for (int i = 0; i < count; ++i) body += "  x, t = self.step(x, t)\n";
+  return cost_of_body(body + "  return self.bn(self.linear(x) * self.scale), t\n");
+}
+
+TEST(Time, GrowsWithTuplesThatAreMadeAnew) {
+  expect_to_grow(
+      [](int count) {
+        return cost_of_steps(
+            count, "Tuple[Optional[Tensor], Optional[int]]", "(x, None)",
+            "  if a is not None:\n    x = x + a\n  if k is not None:\n    x = x + k\n  return x, (a, k)\n");
+      },
+      200);
+}
+
 TEST(Time, GrowsWithTuplesThatAreHandedOn) {
-  const auto cost = [](int count) {
-    const std::string state = "Tuple[Optional[Tensor], Optional[int]]";
-    std::string body = "def step(self, x, t: " + state + ") -> Tuple[Tensor, " + state +
-                       "]:\n  a, k = t\n  if a is not None:\n    x = x + a\n  if k is not None:\n    x = x + k\n"
-                       "  return x, (a, k)\ndef forward(self, x):\n  t: " +
-                       state + " = (x, None)\n";
-    for (int i = 0; i < count; ++i) body += "  x, t = self.step(x, t)\n";
-    return cost_of_body(body + "  return self.bn(self.linear(x) * self.scale), t\n");
-  };
-  expect_to_grow(cost, 200);
+  expect_to_grow(
+      [](int count) {
+        return cost_of_steps(count, "Tuple[Optional[Tensor], Optional[int]]", "(x, None)",
+                             "  if a is not None:\n    x = x + a\n  return x, t\n");
+      },
+      400);
+}
+
+TEST(Time, GrowsWithTruthsThatAreHandedOn) {
+  expect_to_grow(
+      [](int count) {
+        return cost_of_steps(count, "Tuple[bool, Optional[int]]", "(True, None)",
+                             "  if not a:\n    x = x + 1\n  return x, (a, k)\n");
+      },
+      400);
 }
 
 }  // namespace

@@ -13,23 +13,9 @@ import torch
 import models
 from checks import library, main
 from command import COMMAND, INPUT, NET, TWO_MORE, Command, outputs
-from scripted import net_of
+from scripted import net_of, source_of_part
 
 BATCH_NORM = "linear_mul_batch_norm"
-
-FOLDED = """import torch
-from typing import *
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gemm, self.bn = torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8)
-        self.scale = torch.nn.Parameter(torch.randn(8))
-    def part(self, x, a: Optional[torch.Tensor] = None, k: Optional[float] = None):
-        y = self.bn(self.gemm(x) * self.scale)
-        {body}
-    def forward(self, x):
-        return self.part(x), self.part(x, x, 1.0)
-"""
 
 
 class Every(torch.nn.Module):
@@ -77,7 +63,7 @@ class CommandTest(Command):
             a = x
         return y, k""",
         }.items():
-            torch.jit.script(net_of(FOLDED.format(body=body), f"<{name}>").eval()).save(str(self.source))
+            torch.jit.script(net_of(source_of_part(body, "return self.part(x), self.part(x, x, 1.0)"), f"<{name}>").eval()).save(str(self.source))
             with self.subTest(name):
                 self.done("fuse", self.source, "-o", self.target, f"--expect={BATCH_NORM}=3", "--input=float32[5,6]")
 

@@ -23,6 +23,28 @@ def net_of(source, name):
     return made["Net"]()
 
 
+PART = """import torch
+from typing import *
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gemm, self.bn = torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8)
+        self.scale = torch.nn.Parameter(torch.randn(8))
+    def part(self, x, a: Optional[torch.Tensor] = None, k: Optional[float] = None{more}):
+        y = self.bn(self.gemm(x) * self.scale)
+        {body}
+    def asks(self, what: Any):
+        return torch.jit.isinstance(what, List[Tuple[int, Optional[float]]])
+    def forward(self, x):
+        {forward}
+"""
+
+
+def source_of_part(body, forward, more=""):
+    """A net that calls a part of itself, in which `body` follows a chain's result `y`; both may be several lines."""
+    return PART.format(body=body, forward=forward, more=more)
+
+
 def text_of(module):
     """The graphs of all methods, calls inlined."""
     names = [name for name in module._c._method_names()]

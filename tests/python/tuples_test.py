@@ -4,23 +4,8 @@ import json
 import torch
 
 from checks import Checks, auto, main, reloaded
-from scripted import is_fused, net_of
+from scripted import is_fused, net_of, source_of_part
 
-NET = """import torch
-from typing import *
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gemm, self.bn = torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8)
-        self.scale = torch.nn.Parameter(torch.randn(8))
-    def part(self, x, a: Optional[torch.Tensor] = None, k: Optional[float] = None{more}):
-        y = self.bn(self.gemm(x) * self.scale)
-        {body}
-    def asks(self, what: Any):
-        return torch.jit.isinstance(what, List[Tuple[int, Optional[float]]])
-    def forward(self, x):
-        {forward}
-"""
 CALLS = "return self.part(x, x, 1.0), self.part(x), self.part(x, None, 2.0), self.part(x, x + 1)"
 BODIES = {
     "a list": "all = [(a, k)]; all.append((None, None)); return y, all",
@@ -67,7 +52,7 @@ class TuplesTest(Checks):
         """What is read from a file and saved again has lost what torch knew of the first."""
         x = torch.randn(5, 6)
         for name, body in BODIES.items():
-            source = NET.format(body=body, more="", forward=FORWARDS.get(name, CALLS))
+            source = source_of_part(body, FORWARDS.get(name, CALLS))
             eager = net_of(source, f"<{name}>").eval()
             expected = eager(x)
             for door in (True, False):
@@ -98,7 +83,9 @@ class TuplesTest(Checks):
 
     def test_where_a_union_may_be_none(self):
         """Its caller calls a part that is fused by itself, and the first report knows that."""
-        source = NET.format(body="return [(y, n), (y, None), (y, 3)]", more=", n: Union[int, str, None] = None", forward="return self.part(x), self.part(x, n=4)")
+        source = source_of_part(
+            "return [(y, n), (y, None), (y, 3)]", "return self.part(x), self.part(x, n=4)", ", n: Union[int, str, None] = None"
+        )
         with auto(False):
             model = torch.jit.script(net_of(source, "<union>"))
         first, second = (json.loads(self.tailor.fuse_(model))["sites"] for _ in range(2))

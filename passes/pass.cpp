@@ -8,6 +8,7 @@
 #include "effects.h"
 #include "file.h"
 #include "forks.h"
+#include "held.h"
 #include "in_place.h"
 #include "lines.h"
 #include "match.h"
@@ -251,6 +252,7 @@ PassResult run_on(const std::shared_ptr<Graph>& graph, const PassOptions& option
 
 // What a file says of the graph, and of those forked in it, all of which calls were inlined into.
 void make_readable(const std::shared_ptr<Graph>& graph) {
+  own_constants(graph->block());  // what was found to be one
   widen_tuples(graph->block());
   keep_user_lines(graph->block());
   rename_variables(graph->block());
@@ -261,12 +263,15 @@ void make_readable(const std::shared_ptr<Graph>& graph) {
 
 PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& options) {
   own_constants(graph->block());
+  let_go_of_arguments(graph->block());
   // While the executor runs, others may compile classes: it looks at none.
   const auto unit = options.is_executors ? nullptr : unit_of(*graph);
   const std::string unfit = fits_no_file(*graph);
   PassResult result = run_on(graph, options, unfit, unit);
   result.fits_no_file = !unfit.empty();
-  if (result.changed) make_readable(graph);
+  if (!result.changed) return result;
+  make_readable(graph);
+  hold_arguments(graph->block());
   return result;
 }
 

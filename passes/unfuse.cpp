@@ -7,6 +7,7 @@
 
 #include "author.h"
 #include "forks.h"
+#include "held.h"
 #include "lines.h"
 #include "match.h"
 #include "pass.h"
@@ -354,6 +355,7 @@ bool unfuse_graph(const std::shared_ptr<Graph>& graph, std::vector<Site>& sites,
                   UnknownLine unknown) {
   if (!has_tailor_op(graph->block())) return false;
   own_constants(graph->block());
+  let_go_of_arguments(graph->block());
   make_orders_constant(graph->block());
   drop_unwritten(graph->block());  // read again where the author read it
   Unfuser(*graph, sites, method, unknown).run(graph->block());

@@ -39,6 +39,12 @@ std::optional<std::vector<Value*>> parts_of(Value* tuple, Node* before) {
   return parts;
 }
 
+// Null for what is none; casts of one are one to whoever reads the file.
+Value* constant_in(Value* value) {
+  while (value->node()->kind() == c10::prim::unchecked_cast) value = value->node()->input();
+  return value->node()->kind() == c10::prim::Constant ? value : nullptr;
+}
+
 // A number that is cast torch makes a plain number again wherever it reads the file, and it would be one in the next; what comes out of a
 // list it leaves alone.
 Value* out_of_a_list(Value* constant, const c10::TypePtr& wanted, Node* before) {
@@ -54,7 +60,7 @@ Value* widened(Value* value, const c10::TypePtr& wanted, Node* before) {
   if (!leaves_open(wanted)) return value;
   if (const auto tuple = open_tuple(wanted))
     if (const auto parts = parts_of(value, before)) return made_anew(*parts, tuple, before);
-  if (value->node()->kind() == c10::prim::Constant) return out_of_a_list(value, wanted, before);
+  if (Value* constant = constant_in(value)) return out_of_a_list(constant, wanted, before);
   if (*value->type() == *wanted) return value;
   Node* const cast = before->owningGraph()->create(c10::prim::unchecked_cast, {value})->insertBefore(before);
   return cast->output()->setType(wanted);
@@ -63,7 +69,7 @@ Value* widened(Value* value, const c10::TypePtr& wanted, Node* before) {
 // Whether a reader would find the type of itself.
 bool is_wide(Value* value, const c10::TypePtr& wanted) {
   if (!leaves_open(wanted)) return true;
-  if (value->node()->kind() == c10::prim::Constant || *value->type() != *wanted) return false;
+  if (constant_in(value) || *value->type() != *wanted) return false;
   const auto tuple = open_tuple(wanted);
   if (!tuple || value->node()->kind() != c10::prim::TupleConstruct) return true;
   const auto parts = value->node()->inputs();

@@ -33,8 +33,14 @@ class Net(torch.nn.Module):
     def part(self, x, a: Optional[torch.Tensor] = None, k: Optional[float] = None{more}):
         y = self.bn(self.gemm(x) * self.scale)
         {body}
+    def any_of(self, k: Union[int, str]) -> Union[int, str]:
+        return k
+    def listed(self, k: Optional[float]) -> List[Tuple[int, Optional[float]]]:
+        all = [(1, k)]; all.append((2, 1.0)); return all
     def asks(self, what: Any):
         return torch.jit.isinstance(what, List[Tuple[int, Optional[float]]])
+    def asks_of_unions(self, what: Any):
+        return torch.jit.isinstance(what, List[Tuple[int, Union[int, str]]])
     def forward(self, x):
         {forward}
 """

@@ -33,6 +33,15 @@ BODIES = {
         if a is not None:
             b = a
         return y, b""",
+    "a union of constants": """all = [(self.any_of(3), 1)]; all.append(('x', 3))
+        named = {'one': (self.any_of(3), 1)}
+        pair = (self.any_of('a'), self.any_of(1))
+        for i in range(x.size(0)):
+            pair = (pair[1], 2)
+        return y, len(all), len(named), isinstance(pair[0], str)""",
+    "a union, asked for its type": "all = [(1, self.any_of(3))]; return y, self.asks_of_unions(all)",
+    "a fork": "all = torch.jit.wait(torch.jit.fork(self.listed, k)); all.append((3, None)); return y, all",
+    "a fork, asked for its type": "return y, self.asks(torch.jit.wait(torch.jit.fork(self.listed, k)))",
     "asked for its type": "all = [(1, k)]; return y, self.asks(all)",
 }
 FORWARDS = {

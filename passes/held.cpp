@@ -64,12 +64,13 @@ class Holder {
       if (later.contains(seen(value))) hold(node, i);
       if (const auto loops = read_in_.find(value->node()); loops != read_in_.end()) add(later, loops->second);
     }
-    if (is_read_once(node) && has_loop(node)) {
+    if (!is_read_once(node)) return;
+    if (has_loop(node)) {
       Values inside;
       add_read_inside(node, inside);
       add(later, inside);
     }
-    if (is_read_once(node) && !later.empty()) read_in_.emplace(node, std::move(later));
+    if (!later.empty()) read_in_.emplace(node, std::move(later));
   }
 
   static void hold(Node* node, std::size_t i) {

@@ -28,7 +28,7 @@ class Judge {
  public:
   Judge(const Model& model, const Without& without, Tally& tally)
       : model_(model), without_(without), tally_(tally), compiled_(model, without) {
-    plain_graphs_ = graphs_of(compiled_.instance(), model);
+    plain_graphs_ = plain_graphs_of(compiled_.instance(), model);
   }
 
   Verdict run() {
@@ -88,7 +88,7 @@ class Judge {
     if (!model_.silent_writes && !terms.from_file) return std::nullopt;
     if (!visible_) {
       visible_.emplace(model_, without_, Compiled::As{.visibly = true});
-      visible_graphs_ = graphs_of(visible_->instance(), model_);
+      visible_graphs_ = plain_graphs_of(visible_->instance(), model_);
     }
     return Side(visible_->instance(), &visible_graphs_, model_.type);
   }
@@ -96,7 +96,7 @@ class Judge {
   Side without_forks() {
     if (!direct_) {
       direct_.emplace(model_, without_, Compiled::As{.forks = false});
-      direct_graphs_ = graphs_of(direct_->instance(), model_);
+      direct_graphs_ = plain_graphs_of(direct_->instance(), model_);
     }
     return Side(direct_->instance(), &direct_graphs_, model_.type);
   }
@@ -116,7 +116,7 @@ class Judge {
     std::optional<Side> from_file;
     if (is_by_file(door)) {  // both sides come from one
       const torch::jit::Module loaded = saved_and_loaded(compiled.instance());
-      loaded_graphs = graphs_of(loaded, model_);
+      loaded_graphs = plain_graphs_of(loaded, model_);
       from_file.emplace(loaded, &loaded_graphs, model_.type);
     }
     Places places;
@@ -233,7 +233,7 @@ class Judge {
     const Compiled plain(model_, without_), again(model_, without_);
     for (const auto& [method, graph] : plain_graphs_) torch::jit::Inline(*plain.instance().get_method(method).graph());
     const torch::jit::Module loaded = saved_and_loaded(plain.instance());
-    const Graphs inlined = graphs_of(loaded, model_);
+    const Graphs inlined = plain_graphs_of(loaded, model_);
     Graphs graphs;
     Side side = through(door, again, model_, graphs);
     return agree(Side(loaded, &inlined, model_.type), side, terms, without_);

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "../passes/source.h"
+#include "passes/held.h"
 #include "random.h"
 
 namespace tailor::fuzz {
@@ -113,6 +114,12 @@ Graphs graphs_of(const Module& module, const Model& model) {
     graph = module.get_method(call.method).graph()->copy();
     test::inline_calls(*graph);
   }
+  return graphs;
+}
+
+Graphs plain_graphs_of(const Module& module, const Model& model) {
+  Graphs graphs = graphs_of(module, model);
+  for (const auto& [name, graph] : graphs) hold_arguments(graph->block());
   return graphs;
 }
 

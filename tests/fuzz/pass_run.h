@@ -16,6 +16,9 @@ using Graphs = std::map<std::string, std::shared_ptr<torch::jit::Graph>>;  // by
 // The graphs of the methods that calls name, their calls inlined.
 Graphs graphs_of(const torch::jit::Module& module, const Model& model);
 
+// As their author wrote them, but that torch's interpreter loses no argument of theirs.
+Graphs plain_graphs_of(const torch::jit::Module& module, const Model& model);
+
 // What a call came to.
 struct Outcome {
   std::vector<at::Tensor> values;

@@ -52,6 +52,15 @@ TEST(Held, IsWhatALoopReadsThatRunsAmongTheArguments) {
             Names{"relu"});
 }
 
+// The executor's graphs say of each argument what it was in the first calls.
+TEST(Held, IsWhatIsProfiled) {
+  EXPECT_EQ(held_in(after_a_loop(reads_a, R"(  %p : Tensor = prim::profile(%a)
+  %q : Tensor = prim::profile(%l)
+  %z : Tensor = aten::add(%p, %q, %one)
+)")),
+            Names{"profile"});
+}
+
 TEST(Held, IsNothingElse) {
   const std::string other = "      %next : Tensor = aten::mul(%so.far, %w)\n";
   EXPECT_EQ(held_in(after_a_loop(other, "  %z : Tensor = aten::add(%a, %l, %one)\n")), Names{});
@@ -110,6 +119,19 @@ TEST(Held, IsWhatABlockGivesToo) {
       -> (%yes, %g, %l)
   return (%z, %z2))");
   EXPECT_EQ(held_in(graph), Names{"g"});
+}
+
+// Of a method that was fused by itself, where it is called.
+TEST(Held, IsLookedAtAnew) {
+  const auto graph = parse(std::string(head) + R"(  %h : Tensor = tailor::held(%x)
+  %y : Tensor = aten::linear(%h, %w, %b)
+  %g : Tensor = aten::sigmoid(%y)
+  %m : Tensor = aten::mul(%g, %s)
+  %z : Tensor = aten::add(%m, %y, %one)
+  return (%z))");
+  const auto sites = fuse_graph(graph);
+  EXPECT_TRUE(sites.size() == 1 && sites[0].fused);
+  EXPECT_FALSE(has(*graph, "tailor::held"));
 }
 
 // Without it the interpreter would not get through the loop.

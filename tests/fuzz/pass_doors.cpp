@@ -12,6 +12,7 @@
 #include <set>
 #include <sstream>
 
+#include "passes/held.h"
 #include "passes/pass.h"
 #include "tools/verify.h"
 
@@ -172,6 +173,8 @@ Side through(Door door, const Compiled& compiled, const Model& model, Graphs& gr
     places = nullptr;
   }
   if (places) places->look(graphs);
+  for (const auto& [name, graph] : graphs)  // the author's own, as on the plain side
+    if (!has_tailor_op(graph->block())) hold_arguments(graph->block());
   const bool by_executor = door == Door::fuse || door == Door::executor;
   Side side(module, by_executor ? nullptr : &graphs, model.type);
   side.spoil(model.planted_at(door));

@@ -82,6 +82,11 @@ Module saved_and_loaded(const Module& module) {
   return torch::jit::load(file);
 }
 
+// The author's own graph, as on the plain side.
+void hold_if_left_alone(torch::jit::Graph& graph) {
+  if (!has_tailor_op(graph.block())) hold_arguments(graph.block());
+}
+
 Graphs through_pass(const Graphs& plain, std::vector<Site>& sites, const std::string& plant) {
   Graphs graphs;
   for (const auto& [method, graph] : plain) {
@@ -89,6 +94,7 @@ Graphs through_pass(const Graphs& plain, std::vector<Site>& sites, const std::st
     options.method = method;
     graphs[method] = graph->copy();
     const PassResult result = run_pass(graphs[method], options);
+    hold_if_left_alone(*graphs[method]);
     graphs[method]->lint();
     if (plant == "missed") undo(graphs[method]);
     sites.insert(sites.end(), result.sites.begin(), result.sites.end());
@@ -173,8 +179,7 @@ Side through(Door door, const Compiled& compiled, const Model& model, Graphs& gr
     places = nullptr;
   }
   if (places) places->look(graphs);
-  for (const auto& [name, graph] : graphs)  // the author's own, as on the plain side
-    if (!has_tailor_op(graph->block())) hold_arguments(graph->block());
+  for (const auto& [name, graph] : graphs) hold_if_left_alone(*graph);
   const bool by_executor = door == Door::fuse || door == Door::executor;
   Side side(module, by_executor ? nullptr : &graphs, model.type);
   side.spoil(model.planted_at(door));

@@ -76,16 +76,6 @@ bool has_while(Block* top) {
   return found;
 }
 
-std::shared_ptr<Graph> inlined(Graph& original, Declared& declared);
-
-// What is forked with its calls inlined; null where they have to stay. A file of the graph would have their loops in the forked
-// part, whose constants torch makes arguments of it when it reads the file, a loop's bound among them. It then sees no
-// `while` in the loop any more, and cannot write it a second time.
-std::shared_ptr<Graph> inlined_fork(Graph& forked, Declared& declared) {
-  auto graph = inlined(forked, declared);
-  return has_while(graph->block()) ? nullptr : graph;
-}
-
 using Stack = torch::jit::InlinedCallStackPtr;
 
 // The calls of `outer`, and within the last of them those of `inner`. Functions may be gone: they are not asked for their names.
@@ -117,44 +107,66 @@ class Within {
   std::unordered_map<const torch::jit::InlinedCallStack*, Stack> known_;
 };
 
-// What a fork runs, a graph that is nobody else's.
-void inline_in_fork(Node* node, Declared& declared) {
-  const auto forked = forked_graph(node);
-  if (!forked) return;
-  auto own = inlined_fork(*forked, declared);
-  node->g_(c10::attr::Subgraph, own ? std::move(own) : copy_of(*forked));
-}
+class Inliner {
+ public:
+  Inliner(Block* top, const Instead& instead) : declared_(top), instead_(instead) {}
 
-// From outside to inside: what a call is replaced by is looked at next, and nothing is copied twice, however deep calls are.
-// torch's Inline leaves alone what is forked, and takes of each callee what its optimiser has made of it: that has the casts in it
-// of whoever is inside `with autocast` just now, and is not the graph that the pass has where the callee is fused by itself.
-void inline_calls(Block* block, Declared& declared) {
-  for (Node* node = block->param_node()->next(); node != block->return_node();) {
-    inline_in_fork(node, declared);
-    auto* callee = torch::jit::tryToGraphFunction(node);
-    if (!callee) {
-      for (Block* inner : node->blocks()) inline_calls(inner, declared);
-      node = node->next();
-      continue;
-    }
-    declared.cast(node, *callee);
-    Node* const before = node->prev();
-    Node* const after = node->next();
-    const auto stack = node->callstack();
-    if (node->kind() == c10::prim::CallFunction) node->removeInput(0);
-    torch::jit::inlineCallTo(node, callee, callee->graph().get());
-    node = before->next();
-    if (!stack || !*stack) continue;
-    Within within_call(*stack);
-    for (Node* inlined = node; inlined != after; inlined = inlined->next()) within_call.put(inlined);
+  std::shared_ptr<Graph> inlined(Graph& original) {
+    auto graph = copy_of(original);
+    inline_calls(graph->block());
+    return graph;
   }
-}
 
-std::shared_ptr<Graph> inlined(Graph& original, Declared& declared) {
-  auto graph = copy_of(original);
-  inline_calls(graph->block(), declared);
-  return graph;
-}
+  // What is forked with its calls inlined; null where they have to stay. A file of the graph would have their loops in the forked
+  // part, whose constants torch makes arguments of it when it reads the file, a loop's bound among them. It then sees no
+  // `while` in the loop any more, and cannot write it a second time.
+  std::shared_ptr<Graph> inlined_fork(Graph& forked) {
+    auto graph = inlined(forked);
+    return has_while(graph->block()) ? nullptr : graph;
+  }
+
+ private:
+  // What a fork runs, a graph that is nobody else's.
+  void inline_in_fork(Node* node) {
+    const auto forked = forked_graph(node);
+    if (!forked) return;
+    auto own = inlined_fork(*forked);
+    node->g_(c10::attr::Subgraph, own ? std::move(own) : copy_of(*forked));
+  }
+
+  std::shared_ptr<Graph> graph_of(GraphFunction* callee) const {
+    const auto other = instead_.find(callee);
+    return other == instead_.end() ? callee->graph() : other->second;
+  }
+
+  // From outside to inside: what a call is replaced by is looked at next, and nothing is copied twice, however deep calls are.
+  // torch's Inline leaves alone what is forked, and takes of each callee what its optimiser has made of it: that has the casts in it
+  // of whoever is inside `with autocast` just now, and is not the graph that the pass has where the callee is fused by itself.
+  void inline_calls(Block* block) {
+    for (Node* node = block->param_node()->next(); node != block->return_node();) {
+      inline_in_fork(node);
+      auto* callee = torch::jit::tryToGraphFunction(node);
+      if (!callee) {
+        for (Block* inner : node->blocks()) inline_calls(inner);
+        node = node->next();
+        continue;
+      }
+      declared_.cast(node, *callee);
+      Node* const before = node->prev();
+      Node* const after = node->next();
+      const auto stack = node->callstack();
+      if (node->kind() == c10::prim::CallFunction) node->removeInput(0);
+      torch::jit::inlineCallTo(node, callee, graph_of(callee).get());
+      node = before->next();
+      if (!stack || !*stack) continue;
+      Within within_call(*stack);
+      for (Node* inlined = node; inlined != after; inlined = inlined->next()) within_call.put(inlined);
+    }
+  }
+
+  Declared declared_;
+  const Instead& instead_;
+};
 
 // Nodes of one call share theirs.
 using SeenStacks = std::unordered_set<const torch::jit::InlinedCallStack*>;
@@ -208,16 +220,16 @@ void add_kept(Block* block, const Classes& made, std::vector<GraphFunction*>& ke
     for_each_block(forked->block(), [&](Block* inner) {
       for (const Node* node : inner->nodes()) for_each_callee(node, add_to(calls), behind(add_to(calls)));
     });
-    Declared declared(block);
-    if (!calls.empty() && !inlined_fork(*forked, declared)) kept.insert(kept.end(), calls.begin(), calls.end());
+    const Instead nothing;
+    if (!calls.empty() && !Inliner(block, nothing).inlined_fork(*forked))
+      kept.insert(kept.end(), calls.begin(), calls.end());
   });
 }
 
 }  // namespace
 
-std::shared_ptr<Graph> inlined_copy(const GraphFunction& function) {
-  Declared declared(function.graph()->block());
-  return inlined(*function.graph(), declared);
+std::shared_ptr<Graph> inlined_copy(const GraphFunction& function, const Instead& instead) {
+  return Inliner(function.graph()->block(), instead).inlined(*function.graph());
 }
 
 Functions called_by(const Functions& functions) {

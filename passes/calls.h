@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <set>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -12,9 +13,12 @@
 
 namespace tailor {
 
+// Graphs that functions are to have.
+using Instead = std::unordered_map<const torch::jit::Function*, std::shared_ptr<Graph>>;
+
 // A copy of the function's graph, calls inlined, those in what it forks too: but for those that kept_calls() finds. What was declared
-// where it is called is said by casts.
-std::shared_ptr<Graph> inlined_copy(const torch::jit::GraphFunction& function);
+// where it is called is said by casts. `instead`: of what is called, where that is not the graph that it has.
+std::shared_ptr<Graph> inlined_copy(const torch::jit::GraphFunction& function, const Instead& instead = {});
 
 using Functions = std::unordered_set<torch::jit::Function*>;
 

@@ -1,6 +1,7 @@
 #include "modules.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "calls.h"
@@ -136,12 +137,27 @@ Report inspect(const Module& module, const Options& options) {
   check_rules(options);
   Report report;
   const Members members = members_of(module);
-  for (const Member& member : members.all) {
-    if (!members.entries.contains(member.function)) continue;
+  const auto look_at = [&](const Member& member, const std::shared_ptr<torch::jit::Graph>& graph) {
     PassOptions pass;
     pass.rules = options.rules;
     pass.method = member.name();
-    append(report.sites, run_pass(inlined_copy(*member.function), pass).sites);
+    return run_pass(graph, pass);
+  };
+  std::optional<Instead> fused;  // what fuse would make of all methods
+  for (const Member& member : members.all) {
+    if (!members.entries.contains(member.function)) continue;
+    PassResult result = look_at(member, inlined_copy(*member.function));
+    if (result.fits_no_file && !fused) {
+      fused.emplace();
+      for (const Member& each : members.all) {
+        const auto graph = inlined_copy(*each.function);
+        const PassResult made = look_at(each, graph);
+        if (made.changed && !made.fits_no_file) fused->emplace(each.function, graph);
+      }
+    }
+    // It goes on calling what is fused by itself.
+    if (result.fits_no_file) result = look_at(member, inlined_copy(*member.function, *fused));
+    append(report.sites, std::move(result.sites));
   }
   return report;
 }

@@ -39,10 +39,14 @@ std::optional<std::vector<Value*>> parts_of(Value* tuple, Node* before) {
   return parts;
 }
 
-// Null for what is none; casts of one are one to whoever reads the file.
-Value* constant_in(Value* value) {
-  while (value->node()->kind() == c10::prim::unchecked_cast) value = value->node()->input();
-  return value->node()->kind() == c10::prim::Constant ? value : nullptr;
+// What torch may make a constant of wherever it reads the file, casts and all: a constant, or what becomes one once it is cast to one of
+// several types, which the pass leaves to torch (normalise.cpp). Null for anything else.
+Value* folded(Value* value) {
+  const bool is_union = value->type()->kind() == c10::TypeKind::UnionType;
+  Value* origin = value;
+  while (origin->node()->kind() == c10::prim::unchecked_cast) origin = origin->node()->input();
+  if (origin->node()->kind() == c10::prim::Constant) return origin;
+  return origin != value && is_union ? value : nullptr;
 }
 
 // A number that is cast torch makes a plain number again wherever it reads the file, and it would be one in the next; what comes out of a
@@ -60,7 +64,7 @@ Value* widened(Value* value, const c10::TypePtr& wanted, Node* before) {
   if (!leaves_open(wanted)) return value;
   if (const auto tuple = open_tuple(wanted))
     if (const auto parts = parts_of(value, before)) return made_anew(*parts, tuple, before);
-  if (Value* constant = constant_in(value)) return out_of_a_list(constant, wanted, before);
+  if (Value* constant = folded(value)) return out_of_a_list(constant, wanted, before);
   if (*value->type() == *wanted) return value;
   Node* const cast = before->owningGraph()->create(c10::prim::unchecked_cast, {value})->insertBefore(before);
   return cast->output()->setType(wanted);
@@ -69,7 +73,7 @@ Value* widened(Value* value, const c10::TypePtr& wanted, Node* before) {
 // Whether a reader would find the type of itself.
 bool is_wide(Value* value, const c10::TypePtr& wanted) {
   if (!leaves_open(wanted)) return true;
-  if (constant_in(value) || *value->type() != *wanted) return false;
+  if (folded(value) || *value->type() != *wanted) return false;
   const auto tuple = open_tuple(wanted);
   if (!tuple || value->node()->kind() != c10::prim::TupleConstruct) return true;
   const auto parts = value->node()->inputs();

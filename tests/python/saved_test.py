@@ -137,8 +137,10 @@ class Net(torch.nn.Module):
             source = CALLS.replace("self.scale", f"self.{word}") + BODIES[0].format(word="y").replace("y.sum()", f"self.{word}.sum()")
             with auto(False):
                 model = torch.jit.script(net_of(source, f"<attribute {word}>").eval())
-            self.assertIn(f"an attribute is called `{word}`", self.tailor.inspect(model), word)
-            self.tailor.fuse_(model)
+            before, after = self.tailor.inspect(model), self.tailor.fuse_(model)
+            self.assertEqual(before, after, word)
+            if word == "range":  # the others what is called says, and not who calls it
+                self.assertIn("an attribute is called `range`", before)
             reloaded(reloaded(model))
 
 

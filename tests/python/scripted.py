@@ -35,6 +35,10 @@ class Net(torch.nn.Module):
         {body}
     def any_of(self, k: Union[int, str]) -> Union[int, str]:
         return k
+    def one_more(self, k: Union[int, str]) -> Union[int, str]:
+        if isinstance(k, int):
+            return k + 1
+        return k
     def listed(self, k: Optional[float]) -> List[Tuple[int, Optional[float]]]:
         all = [(1, k)]; all.append((2, 1.0)); return all
     def asks(self, what: Any):

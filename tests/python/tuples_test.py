@@ -39,6 +39,7 @@ BODIES = {
         for i in range(x.size(0)):
             pair = (pair[1], 2)
         return y, len(all), len(named), isinstance(pair[0], str)""",
+    "a union of what is computed": "all = [(self.one_more(3), 1)]; all.append(('x', 3)); return y, len(all)",
     "a union, asked for its type": "all = [(1, self.any_of(3))]; return y, self.asks_of_unions(all)",
     "a fork": "all = torch.jit.wait(torch.jit.fork(self.listed, k)); all.append((3, None)); return y, all",
     "a fork, asked for its type": "return y, self.asks(torch.jit.wait(torch.jit.fork(self.listed, k)))",
@@ -91,14 +92,15 @@ class TuplesTest(Checks):
             self.assertEqual(mine, its, what)
 
     def test_where_a_union_may_be_none(self):
-        """Its caller calls a part that is fused by itself, and the first report knows that."""
+        """Its caller calls a part that is fused by itself, and every report knows that."""
         source = source_of_part(
             "return [(y, n), (y, None), (y, 3)]", "return self.part(x), self.part(x, n=4)", ", n: Union[int, str, None] = None"
         )
         with auto(False):
             model = torch.jit.script(net_of(source, "<union>"))
-        first, second = (json.loads(self.tailor.fuse_(model))["sites"] for _ in range(2))
-        self.assertEqual(first, second)
+        ways = (self.tailor.inspect, self.tailor.fuse_, self.tailor.inspect, self.tailor.fuse_)
+        first, *others = (json.loads(way(model))["sites"] for way in ways)
+        self.assertEqual([first] * 3, others)
         self.assertEqual([(site["method"], site["fused"]) for site in first], [("forward", True)] * 2 + [("part", True)])
 
 

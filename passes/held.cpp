@@ -77,6 +77,7 @@ class Holder {
     Value* const value = node->input(i);
     const Node* const made = seen(value)->node();
     if (made->kind() == c10::prim::Constant || made->owningBlock() != node->owningBlock()) return;
+    if (node->kind() == c10::prim::CallMethod && i == 0) return;  // freezing asks the graph whose method it is
     Node* const own = node->owningGraph()->create(held, {value})->insertBefore(node);
     own->output()->setType(value->type());
     own->setSourceRange(node->sourceRange());

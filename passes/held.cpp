@@ -2,7 +2,6 @@
 
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
-#include <iterator>
 #include <unordered_map>
 #include <unordered_set>
 

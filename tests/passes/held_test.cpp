@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "ir.h"
 
 namespace tailor::test {
@@ -100,11 +98,10 @@ TEST(Held, IsNoneOfWhatIsMadeOutside) {
   return (%z))");
   };
   EXPECT_EQ(held_in(graph_with("      %v : Tensor = aten::relu(%w)\n")), Names{"relu"});
-  auto outside = graph_with("      %v : Tensor = aten::relu(%w)\n");
-  torch::jit::Node* const made =
-      (*outside->nodes().begin())->kind() == c10::prim::Loop ? nullptr : find(outside, "prim::Loop");
-  ASSERT_TRUE(made);
-  (*made->blocks()[0]->nodes().begin())->moveBefore(made);
+  const auto outside = graph_with("      %v : Tensor = aten::relu(%w)\n");
+  torch::jit::Node* const loop = find(outside, "prim::Loop");
+  ASSERT_TRUE(loop);
+  (*loop->blocks()[0]->nodes().begin())->moveBefore(loop);
   EXPECT_EQ(held_in(outside), Names{});
 }
 

@@ -132,9 +132,13 @@ std::string overload(const Node* node) {
   return schema ? schema->overload_name() : "?";
 }
 
-bool is_tailor(const Node* node, std::string_view name) {
+bool is_ours(const Node* node) {
   static const c10::Symbol space = c10::Symbol::fromQualString("namespaces::tailor");
-  return node->kind().ns() == space && name == node->kind().toUnqualString();
+  return node->kind().ns() == space;
+}
+
+bool is_tailor(const Node* node, std::string_view name) {
+  return is_ours(node) && name == node->kind().toUnqualString();
 }
 
 void make_orders_constant(Block* top) {

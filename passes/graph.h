@@ -44,7 +44,8 @@ bool is_constant_one(const Value* value);
 // The order of each permute(w, [1, 0]), which torch, and a file, take for a list that may change.
 void make_orders_constant(Block* top);
 
-// Whether the node is the named op of ours, and the chain that it runs if it is a fused op, else null.
+// Whether the node is an op of ours, whether it is the named one, and the chain that it runs if it is a fused op, else null.
+bool is_ours(const Node* node);
 bool is_tailor(const Node* node, std::string_view name);
 const Chain* fused_chain(const Node* node);
 

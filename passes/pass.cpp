@@ -4,11 +4,11 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ahead.h"
 #include "calls.h"
 #include "effects.h"
 #include "file.h"
 #include "forks.h"
-#include "held.h"
 #include "in_place.h"
 #include "lines.h"
 #include "match.h"
@@ -263,15 +263,14 @@ void make_readable(const std::shared_ptr<Graph>& graph) {
 
 PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& options) {
   own_constants(graph->block());
-  let_go_of_arguments(graph->block());
+  drop_ahead(graph->block());
   // While the executor runs, others may compile classes: it looks at none.
   const auto unit = options.is_executors ? nullptr : unit_of(*graph);
   const std::string unfit = fits_no_file(*graph);
   PassResult result = run_on(graph, options, unfit, unit);
   result.fits_no_file = !unfit.empty();
-  if (!result.changed) return result;
-  make_readable(graph);
-  hold_arguments(graph->block());
+  if (result.changed) make_readable(graph);
+  if (has_tailor_op(graph->block())) add_ahead(graph->block());
   return result;
 }
 
@@ -288,11 +287,10 @@ bool has_linear(const Block* block) {
 }
 
 bool has_tailor_op(const Block* block) {
-  static const c10::Symbol space = c10::Symbol::fromQualString("namespaces::tailor");
   bool found = false;
   for_each_block(const_cast<Block*>(block), [&](Block* inner) {
     for (const Node* node : inner->nodes()) {
-      if (node->kind().ns() == space) found = true;
+      if (is_ours(node)) found = true;
       if (const auto forked = forked_graph(node)) found = found || has_tailor_op(forked->block());
     }
   });

@@ -5,9 +5,9 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ahead.h"
 #include "author.h"
 #include "forks.h"
-#include "held.h"
 #include "lines.h"
 #include "match.h"
 #include "pass.h"
@@ -355,7 +355,7 @@ bool unfuse_graph(const std::shared_ptr<Graph>& graph, std::vector<Site>& sites,
                   UnknownLine unknown) {
   if (!has_tailor_op(graph->block())) return false;
   own_constants(graph->block());
-  let_go_of_arguments(graph->block());
+  drop_ahead(graph->block());
   make_orders_constant(graph->block());
   drop_unwritten(graph->block());  // read again where the author read it
   Unfuser(*graph, sites, method, unknown).run(graph->block());

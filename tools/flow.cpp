@@ -46,12 +46,13 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 18> infix{{
     {"aten::pow", "**"},
 }};
 
-// What gives back its first operand: casts that only say something about a type, and the pass's guard that an operand
-// shares no memory with what is written before the fused op reads it, one for each operand.
+// What gives back its first operand: casts that only say something about a type, the pass's guard that an operand
+// shares no memory with what is written before the fused op reads it, one for each operand, and what runs loops ahead.
 bool transparent(const Node* node) {
   const std::string_view kind = node->kind().toQualString();
-  return kind == "tailor::unwritten" || kind == "tailor::held" || kind == "prim::unchecked_cast" ||
-         kind == "prim::unchecked_unwrap_optional" || kind == "aten::_unwrap_optional";
+  return kind == "tailor::unwritten" || kind == "tailor::ahead" || kind == "tailor::held" ||
+         kind == "prim::unchecked_cast" || kind == "prim::unchecked_unwrap_optional" ||
+         kind == "aten::_unwrap_optional";
 }
 
 // Numbers, flags, strings, and lists of them: no arrow is drawn for these.

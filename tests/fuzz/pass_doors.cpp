@@ -12,7 +12,6 @@
 #include <set>
 #include <sstream>
 
-#include "passes/held.h"
 #include "passes/pass.h"
 #include "tools/verify.h"
 
@@ -82,11 +81,6 @@ Module saved_and_loaded(const Module& module) {
   return torch::jit::load(file);
 }
 
-// The author's own graph, as on the plain side.
-void hold_if_left_alone(torch::jit::Graph& graph) {
-  if (!has_tailor_op(graph.block())) hold_arguments(graph.block());
-}
-
 Graphs through_pass(const Graphs& plain, std::vector<Site>& sites, const std::string& plant) {
   Graphs graphs;
   for (const auto& [method, graph] : plain) {
@@ -94,7 +88,6 @@ Graphs through_pass(const Graphs& plain, std::vector<Site>& sites, const std::st
     options.method = method;
     graphs[method] = graph->copy();
     const PassResult result = run_pass(graphs[method], options);
-    hold_if_left_alone(*graphs[method]);
     graphs[method]->lint();
     if (plant == "missed") undo(graphs[method]);
     sites.insert(sites.end(), result.sites.begin(), result.sites.end());
@@ -179,7 +172,7 @@ Side through(Door door, const Compiled& compiled, const Model& model, Graphs& gr
     places = nullptr;
   }
   if (places) places->look(graphs);
-  for (const auto& [name, graph] : graphs) hold_if_left_alone(*graph);
+  add_ahead_where_left_alone(graphs);
   const bool by_executor = door == Door::fuse || door == Door::executor;
   Side side(module, by_executor ? nullptr : &graphs, model.type);
   side.spoil(model.planted_at(door));

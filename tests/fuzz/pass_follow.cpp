@@ -16,7 +16,7 @@ bool is_refused(const Outcome& outcome) {
   return outcome.backward && outcome.error.find("modified by an inplace operation") != std::string::npos;
 }
 
-// What torch's interpreter says where it has lost an argument of a loop (passes/held.h): of the author's model, behind the executor's doors.
+// What torch's interpreter says where it has lost an argument of a loop (passes/ahead.h): of the author's model, behind the executor's doors.
 bool is_lost(const Outcome& outcome) { return outcome.error.find("Expected Tensor but got None") != std::string::npos; }
 
 class Follower {

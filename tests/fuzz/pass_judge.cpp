@@ -47,6 +47,7 @@ class Judge {
   Verdict by_pass() {
     std::vector<Site> sites;
     const Graphs graphs = through_pass(plain_graphs_, sites, model_.planted_at(Door::pass));
+    add_ahead_where_left_alone(graphs);
     Side fused(compiled_.instance(), &graphs, model_.type);
     fused.spoil(model_.planted_at(Door::pass));
     Terms terms;

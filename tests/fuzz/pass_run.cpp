@@ -9,7 +9,8 @@
 #include <mutex>
 
 #include "../passes/source.h"
-#include "passes/held.h"
+#include "passes/ahead.h"
+#include "passes/pass.h"
 #include "random.h"
 
 namespace tailor::fuzz {
@@ -119,8 +120,13 @@ Graphs graphs_of(const Module& module, const Model& model) {
 
 Graphs plain_graphs_of(const Module& module, const Model& model) {
   Graphs graphs = graphs_of(module, model);
-  for (const auto& [name, graph] : graphs) hold_arguments(graph->block());
+  add_ahead_where_left_alone(graphs);
   return graphs;
+}
+
+void add_ahead_where_left_alone(const Graphs& graphs) {
+  for (const auto& [name, graph] : graphs)
+    if (!has_tailor_op(graph->block())) add_ahead(graph->block());
 }
 
 Side::Side(Module module, const Graphs* graphs, Type type)

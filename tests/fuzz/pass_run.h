@@ -16,8 +16,11 @@ using Graphs = std::map<std::string, std::shared_ptr<torch::jit::Graph>>;  // by
 // The graphs of the methods that calls name, their calls inlined.
 Graphs graphs_of(const torch::jit::Module& module, const Model& model);
 
-// As their author wrote them, but that torch's interpreter loses no argument of theirs.
+// As their author wrote them, but that torch's interpreter loses no argument of theirs (passes/ahead.h).
 Graphs plain_graphs_of(const torch::jit::Module& module, const Model& model);
+
+// So that those which the pass left alone are as on the plain side.
+void add_ahead_where_left_alone(const Graphs& graphs);
 
 // What a call came to.
 struct Outcome {

@@ -39,7 +39,7 @@ GUARDED = {
     "unwritten.one": "return self.bn(self.gemm(x) * self.scale)",
     "unwritten.optional_one": "def forward(self, x, b: Optional[Tensor] = None):\n    return self.bn(F.linear(x, self.w, b) * self.scale)",
     "uniform.each": "y = torch.addmm(self.b, x, self.w.t()); y *= self.scale; return self.bn(y)",
-    "held": "s = x.sum()\nfor i in range(3):\n    s = s * x.mean()\ny = F.linear(x, self.w)\nreturn torch.sigmoid(y) * s + y",
+    "ahead": "s = x.sum()\nfor i in range(3):\n    s = s * x.mean()\ny = F.linear(x, self.w)\nreturn torch.sigmoid(y) * s + y",
     "as_silu": "return F.silu((self.bn(self.gemm(x)) + self.one) / self.divisor)",
 }
 

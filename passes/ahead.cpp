@@ -1,0 +1,105 @@
+#include "ahead.h"
+
+#include <torch/csrc/jit/runtime/custom_operator.h>
+
+#include <algorithm>
+
+#include "forks.h"
+
+namespace tailor {
+namespace {
+
+const c10::Symbol ahead = c10::Symbol::fromQualString("tailor::ahead");
+const c10::Symbol held = c10::Symbol::fromQualString("tailor::held");  // what older files have in its place
+
+// Of any type, which only torch's own operators may have; the value lies on the stack already, and stays there.
+const torch::jit::RegisterOperators operators(
+    {torch::jit::Operator(
+         "tailor::ahead(t(a) value) -> (t(a), int)", [](torch::jit::Stack& stack) { torch::jit::push(stack, 0); },
+         c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator(
+         "tailor::held(t(a) value) -> t(a)", [](torch::jit::Stack&) {}, c10::AliasAnalysisKind::FROM_SCHEMA)});
+
+// Whom freezing asks whose method it is, it must find.
+bool is_object(const Value* value) { return value->type()->is_module(); }
+
+Node* make_ahead(Value* value, const Node* line) {
+  Node* const node = value->owningGraph()->create(ahead, {value}, 2);
+  node->output(0)->setType(value->type());
+  node->output(1)->setType(c10::IntType::get());
+  node->setSourceRange(line->sourceRange());
+  return node;
+}
+
+// A loop, or what may have one in it: also a branch that calls whatever is inlined later.
+bool may_loop(const Node* node) {
+  const auto kind = node->kind();
+  if (kind == c10::prim::Loop || kind == c10::prim::CallMethod || kind == c10::prim::CallFunction) return true;
+  return std::ranges::any_of(node->blocks(), [](const Block* block) {
+    return std::any_of(block->nodes().begin(), block->nodes().end(), may_loop);
+  });
+}
+
+// Whether it has one reader just now does not matter: torch makes one of equal readers, and drops others.
+void put_results_ahead(Node* node) {
+  Node* last = node;
+  for (Value* result : node->outputs()) {
+    if (!result->hasUses() || is_object(result)) continue;
+    Node* const own = make_ahead(result, node);
+    result->replaceAllUsesWith(own->output(0));
+    own->replaceInput(0, result);
+    last = own->insertAfter(last);
+  }
+}
+
+// What no loop makes in this graph, one may where the graph is inlined. What is read first is read before all loops.
+void put_arguments_ahead(Node* node) {
+  for (std::size_t i = 1; i < node->inputs().size(); ++i) {
+    const Node* const made_by = node->input(i)->node();
+    if (made_by->kind() == c10::prim::Constant || made_by->kind() == c10::prim::GetAttr || is_ours(made_by)) continue;
+    node->replaceInput(i, make_ahead(node->input(i), node)->insertBefore(node)->output(0));
+  }
+}
+
+void add_in(Block* block) {
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    Node* const node = *it++;
+    for (Block* inner : node->blocks()) add_in(inner);
+    if (is_ours(node)) put_arguments_ahead(node);
+    if (may_loop(node)) put_results_ahead(node);
+  }
+}
+
+bool is_loop(const Node* node) {
+  if (node->kind() == c10::prim::Loop) return true;
+  const auto forked = forked_graph(node);
+  return forked && has_loop(forked->block());
+}
+
+}  // namespace
+
+bool has_loop(const Block* top) {
+  bool found = false;
+  for_each_block(const_cast<Block*>(top), [&](Block* block) {
+    found = found || std::any_of(block->nodes().begin(), block->nodes().end(), is_loop);
+  });
+  return found;
+}
+
+void add_ahead(Block* top) {
+  add_in(top);
+  for_each_fork(top, [](Node&, const std::shared_ptr<Graph>& forked) { add_ahead(forked->block()); });
+}
+
+void drop_ahead(Block* top) {
+  for_each_block(top, [](Block* block) {
+    for (auto node = block->nodes().begin(); node != block->nodes().end(); ++node) {
+      if (node->kind() != ahead && node->kind() != held) continue;
+      node->output(0)->replaceAllUsesWith(node->input());
+      node.destroyCurrent();
+    }
+  });
+  for_each_fork(top, [](Node&, const std::shared_ptr<Graph>& forked) { drop_ahead(forked->block()); });
+}
+
+}  // namespace tailor

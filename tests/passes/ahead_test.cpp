@@ -1,0 +1,191 @@
+// Loops that torch's interpreter would run in the midst of reading arguments.
+#include "passes/ahead.h"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/jit/passes/common_subexpression_elimination.h>
+
+#include "ir.h"
+#include "passes/forks.h"
+
+namespace tailor::test {
+namespace {
+
+std::shared_ptr<Graph> graph_with(const std::string& nodes) {
+  return parse(std::string(head) + "  %n : int = prim::Constant[value=3]()\n" + nodes + "  return (%z)");
+}
+
+// Of an argument, or of the op that has made it.
+std::string name_of(const Value* value) {
+  return value->node()->kind() == c10::prim::Param ? value->debugName() : value->node()->kind().toUnqualString();
+}
+
+using Names = std::vector<std::string>;
+
+void add_names(Block* top, Names& names) {
+  for_each_block(top, [&](Block* block) {
+    for (const Node* node : block->nodes())
+      if (is_tailor(node, "ahead")) names.push_back(name_of(node->input()));
+  });
+  for_each_fork(top, [&](Node&, const std::shared_ptr<Graph>& forked) { add_names(forked->block(), names); });
+}
+
+// What is computed ahead.
+Names ahead_in(const std::shared_ptr<Graph>& graph) {
+  const std::string before = text(graph->copy());
+  add_ahead(graph->block());
+  graph->lint();
+  Names names;
+  add_names(graph->block(), names);
+  drop_ahead(graph->block());
+  EXPECT_EQ(text(graph), before);
+  return names;
+}
+
+constexpr const char* loop = R"(  %l : Tensor = prim::Loop(%n, %yes, %s)
+    block0(%i : int, %so.far : Tensor):
+      %next : Tensor = aten::mul(%so.far, %x)
+      -> (%yes, %next)
+)";
+
+TEST(Ahead, IsWhatALoopGives) {
+  EXPECT_EQ(ahead_in(graph_with(std::string(loop) + "  %z : Tensor = aten::add(%x, %l, %one)\n")), Names{"Loop"});
+  EXPECT_EQ(ahead_in(graph_with(std::string(loop) + "  %z : Tensor[] = prim::ListConstruct(%x, %l, %l)\n")),
+            Names{"Loop"});
+  EXPECT_EQ(ahead_in(graph_with(std::string(loop) + "  %z : Tensor = aten::relu(%x)\n")), Names{});  // to nobody
+}
+
+TEST(Ahead, IsEachOfWhatALoopGives) {
+  const auto graph = graph_with(R"(  %l : Tensor, %m : Tensor, %k : Tensor = prim::Loop(%n, %yes, %s, %w, %x)
+    block0(%i : int, %g : Tensor, %h : Tensor, %j : Tensor):
+      -> (%yes, %h, %j, %g)
+  %z : (Tensor, Tensor) = prim::TupleConstruct(%x, %l, %k)
+)");
+  EXPECT_EQ(ahead_in(graph), (Names{"Loop", "Loop"}));
+  add_ahead(graph->block());
+  const torch::jit::Node* const tuple = find(graph, "prim::TupleConstruct");
+  ASSERT_TRUE(tuple);
+  for (const int i : {1, 2}) {
+    const torch::jit::Node* const ahead = tuple->input(i)->node();
+    ASSERT_TRUE(is_tailor(ahead, "ahead"));
+    EXPECT_EQ(ahead->input()->offset(), i == 1 ? 0u : 2u);
+  }
+}
+
+TEST(Ahead, IsWhatABranchWithALoopGives) {
+  const auto branch = [](const std::string& made) {
+    return graph_with("  %c : bool = aten::Bool(%x)\n  %m : Tensor = prim::If(%c)\n    block0():\n" + made +
+                      "      -> (%k)\n    block1():\n      -> (%w)\n  %z : Tensor = aten::add(%w, %m, %one)\n");
+  };
+  EXPECT_EQ(ahead_in(branch("      %k : Tensor = aten::relu(%x)\n")), Names{});
+  EXPECT_EQ(ahead_in(branch(R"(      %k : Tensor = prim::Loop(%n, %yes, %s)
+        block0(%j : int, %t : Tensor):
+          %u : Tensor = aten::mul(%t, %w)
+          -> (%yes, %u)
+)")),
+            (Names{"If", "Loop"}));
+}
+
+// A block's results are read together, too.
+TEST(Ahead, IsWhatABlockGives) {
+  const auto graph = graph_with(R"(  %z : Tensor, %z2 : Tensor = prim::Loop(%n, %yes, %x, %x)
+    block0(%i : int, %g : Tensor, %h : Tensor):
+      %l : Tensor = prim::Loop(%n, %yes, %h)
+        block0(%j : int, %t : Tensor):
+          %u : Tensor = aten::mul(%t, %g)
+          -> (%yes, %u)
+      -> (%yes, %g, %l)
+)");
+  EXPECT_EQ(ahead_in(graph), (Names{"Loop", "Loop"}));
+}
+
+TEST(Ahead, IsWhatIsReadBehindTheFirst) {
+  EXPECT_EQ(ahead_in(graph_with("  %z : Tensor = tailor::linear_sigmoid_mul_add(%x, %w, %none, %s)\n")),
+            (Names{"w", "s"}));
+  EXPECT_EQ(ahead_in(graph_with(R"(  %u : Tensor = tailor::unwritten(%s, %x)
+  %e : Tensor = aten::exp(%x)
+  %z : Tensor = tailor::linear_sigmoid_mul_add(%e, %w, %none, %u)
+)")),
+            (Names{"x", "w"}));
+  EXPECT_EQ(ahead_in(graph_with("  %z : Tensor = aten::linear(%x, %w, %b)\n")), Names{});
+}
+
+TEST(Ahead, IsNothingThatTheModuleHas) {
+  const auto graph = graph_of(net("return self.bn(self.linear(x) * self.scale)"));
+  EXPECT_TRUE(run_pass(graph, {}).changed);
+  EXPECT_TRUE(has(*graph, "tailor::linear_mul_batch_norm"));
+  EXPECT_FALSE(has(*graph, "tailor::ahead"));
+}
+
+TEST(Ahead, IsAlsoWhatIsForked) {
+  const auto graph = graph_of(net(R"(def part(self, x):
+    y = self.linear(x)
+    for i in range(3):
+        y = y * 2
+    return y
+def forward(self, x):
+    return torch.wait(fork(self.part, x))
+)"));
+  EXPECT_EQ(ahead_in(graph), Names{"Loop"});
+  EXPECT_TRUE(has_loop(graph->block()));
+  EXPECT_FALSE(has_loop(graph_of(net("return torch.relu(x)"))->block()));
+}
+
+// Where another part of torch's asks whose method it is.
+TEST(Ahead, IsNoObjectWithMethods) {
+  const Module module = net("return torch.relu(x)");
+  const auto graph = std::make_shared<Graph>();
+  torch::jit::Value* const self = graph->addInput("self");
+  self->setType(module._ivalue()->type());
+  torch::jit::Node* const node = graph->insertNode(graph->create(c10::prim::If, {graph->insertConstant(true)}, 1));
+  node->output()->setType(self->type());
+  for (int i = 0; i < 2; ++i) node->addBlock()->registerOutput(self);
+  torch::jit::WithInsertPoint in_block(node->blocks()[0]);
+  graph->insertNode(graph->create(c10::prim::Loop, {graph->insertConstant(1), graph->insertConstant(true)}, 0));
+  graph->registerOutput(node->output());
+  EXPECT_EQ(ahead_in(graph), Names{});
+}
+
+// Of a method that was fused by itself, where it is called.
+TEST(Ahead, IsAddedAnew) {
+  const auto graph = graph_with(R"(  %h : Tensor, %u : int = tailor::ahead(%x)
+  %y : Tensor = aten::linear(%h, %w, %b)
+  %g : Tensor = aten::sigmoid(%y)
+  %m : Tensor = aten::mul(%g, %s)
+  %z : Tensor = aten::add(%m, %y, %one)
+)");
+  EXPECT_TRUE(run_pass(graph, {}).changed);
+  Names names;
+  add_names(graph->block(), names);
+  EXPECT_EQ(names, (Names{"w", "b", "s"}));
+  EXPECT_FALSE(run_pass(graph, {}).changed);
+  Names again;
+  add_names(graph->block(), again);
+  EXPECT_EQ(again, names);
+}
+
+// Without it the interpreter would not get through the loop.
+TEST(Ahead, RunsAsItIsWritten) {
+  const auto module = net(R"(s = x.sum()
+a = torch.sigmoid(x)
+for i in range(4):
+    s = s * a.mean()
+y = self.linear(torch.sigmoid(x))
+z = torch.sigmoid(y) * s + y
+for i in range(2):
+    z = z * z.mean()
+return z)");
+  const auto graph = graph_of(module);
+  const auto fused = graph->copy();
+  const auto sites = run_pass(fused, {}).sites;
+  ASSERT_TRUE(sites.size() == 1 && sites[0].fused);
+  EXPECT_TRUE(has(*fused, "tailor::ahead"));
+  torch::jit::EliminateCommonSubexpression(fused);
+  const auto x = at::randn({7, 5}, at::kDouble);
+  const Outcome expected = run_on(module, graph, {x}), outcome = run_on(module, fused, {x});
+  EXPECT_EQ(outcome.error, "");
+  ASSERT_EQ(outcome.values.size(), 1u);
+  EXPECT_TRUE(at::allclose(outcome.values[0], expected.values[0]));
+}
+
+}  // namespace
+}  // namespace tailor::test

@@ -1,0 +1,272 @@
+"""Loops whose result is read beside what they read: torch's interpreter would run them in the midst of reading the arguments."""
+import io
+
+import torch
+
+import models
+from checks import Checks, auto, main, reloaded
+from scripted import is_fused, random_inputs, text_of
+
+# That torch's interpreter would lose something takes that a loop reads no constant which is not read behind it, too.
+TAIL = """
+for i in range(n):
+    z = z + z.mean()
+return z"""
+BODIES = {
+    "a tensor": """n = x.size(0)
+s = x.sum()
+for i in range(n):
+    s = s * x.mean()
+y = F.linear(x, self.w)
+z = torch.sigmoid(y) * s + y""" + TAIL,
+    "a step between": """n = x.size(0)
+s = x.sum()
+for i in range(n):
+    s = s * x.mean()
+s = torch.sigmoid(s)
+y = F.linear(x, self.w)
+z = torch.sigmoid(y) * s + y""" + TAIL,
+    "a number": """n = x.size(0)
+f = 1.0
+for i in range(n):
+    f = f * float(x.mean())
+y = F.linear(x, self.w)
+z = torch.sigmoid(y) * f + y""" + TAIL,
+    "a branch": """n = x.size(0)
+s = x.sum()
+if n > 2:
+    for i in range(n):
+        s = s * x.mean()
+y = F.linear(x, self.w)
+z = torch.sigmoid(y) * s + y""" + TAIL,
+    "a fork": """def part(self, x):
+    s = x.sum()
+    for i in range(3):
+        s = s * x.mean()
+    y = F.linear(x, self.w)
+    z = torch.sigmoid(y) * s + y
+    for i in range(3):
+        z = z * 2
+    return z
+def forward(self, x):
+    return torch.jit.wait(torch.jit.fork(self.part, x))""",
+    "a tuple beside the op's result": """def part(self, x, k: Optional[float], n: int):
+    y = self.bn(self.gemm(x) * self.scale)
+    t: Optional[Tuple[Tensor, Optional[float]]] = (y, k)
+    for i in range(n):
+        if i == 1:
+            t = None
+        else:
+            t = (y, None)
+    return y, t
+def forward(self, x):
+    return self.part(x, 1.0, x.size(0) - 4), self.part(x, None, 2)""",
+}
+
+# What torch merges, drops or inlines brings the loop before its reader: of those that freezing inlines, some in a caller of what was fused.
+LATER = {
+    "equal values": """n = x.size(0)
+s, a = x.sum(), torch.sigmoid(x)
+for i in range(n):
+    s = s * a.mean()
+y = F.linear(torch.sigmoid(x), self.w)
+z = torch.sigmoid(y) * s + y""" + TAIL,
+    "another reader, in a list": """n = x.size(0)
+s = x.sum()
+for i in range(n):
+    s = s * x.mean()
+both = [s, self.one]
+y = F.linear(x, self.w)
+z = torch.sigmoid(y) * s + y
+z = z + both[1]""" + TAIL,
+    "read out of a list": """n = x.size(0)
+s, both = x.sum(), [x, x]
+for i in range(n):
+    s = s * both[0].mean()
+y = F.linear(x, self.w)
+z = torch.sigmoid(y) * s + y""" + TAIL,
+    "another reader, in training": """n = x.size(0)
+s, q = x.sum(), self.scale
+for i in range(n):
+    s = s * x.mean()
+if self.training:
+    q = s * 2
+y = F.linear(x, self.w)
+z = torch.sigmoid(y) * s + y
+for i in range(n):
+    z = z + z.mean()
+return z, q""",
+    "a block that is not one": """n = x.size(0)
+a = torch.tanh(x)
+z = x.sum()
+if not self.training:
+    s = x.sum()
+    for i in range(n):
+        s = s * a.mean()
+    y = F.linear(a, self.w)
+    z = torch.sigmoid(y) * s + y""" + TAIL,
+    "a caller": """n = x.size(0)
+s = x.sum()
+for i in range(n):
+    s = s * x.mean()
+z = self.part(x, s)""" + TAIL,
+    "a caller's own reader": """n = x.size(0)
+y = self.part(x, self.one)
+s = x.sum()
+for i in range(n):
+    s = s * y.mean()
+z = torch.atan2(y, s)""" + TAIL,
+    "a helper of the caller's": """def times(self, y, n: int):
+    s = y.sum()
+    for i in range(n):
+        s = s * y.mean()
+    return s
+def forward(self, x):
+    n = x.size(0)
+    y = self.part(x, self.one)
+    z = torch.atan2(y, self.times(y, n))
+    for i in range(n):
+        z = z + z.mean()
+    return z""",
+}
+
+# These torch's interpreter does not get through where they are not fused, either.
+TORCHS_OWN = {"a caller's own reader", "a helper of the caller's"}
+
+
+class Part(torch.nn.Module):
+    """Fused by itself, where it is called from."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.randn(models.N, models.K) * 0.4)
+
+    def forward(self, x, s):
+        y = torch.nn.functional.linear(x, self.w)
+        return torch.sigmoid(y) * s + y
+
+
+def build(body):
+    model = models.build(body).eval()
+    if "self.part(" in body and "def part" not in body:
+        model.part = Part()
+    return model
+
+
+def tensors(value):
+    """All that is in tuples, but for the None that the last body puts there."""
+    if not isinstance(value, tuple):
+        return [value]
+    return [tensor for one in value if one is not None for tensor in tensors(one)]
+
+
+class AheadTest(Checks):
+    def same(self, model, expected, x, what):
+        for call in range(3):
+            results = tensors(model(x))
+            self.assertTrue(all(isinstance(one, torch.Tensor) for one in results), f"{what}, call {call}")
+            torch.testing.assert_close(results, expected, msg=lambda text: f"{what}, call {call}: {text}")
+
+    def check_every_door(self, body, name):
+        """Also frozen, which inlines what is called."""
+        x = random_inputs(3)
+        expected = tensors(build(body)(x))
+        with auto(False):
+            plain = torch.jit.script(build(body))
+        written = io.BytesIO()
+        torch.jit.save(plain, written)
+        with auto(True):
+            self.same(torch.jit.script(build(body)), expected, x, f"{name}, scripted")
+            self.same(torch.jit.freeze(torch.jit.script(build(body))), expected, x, f"{name}, scripted and frozen")
+        fused = torch.jit.load(io.BytesIO(written.getvalue()))
+        self.tailor.fuse_(fused)
+        self.assertTrue(is_fused(fused), name)
+        self.assertIn("tailor::ahead", str(fused.graph), name)
+        text = str(fused.graph)
+        self.tailor.fuse_(fused)
+        self.assertEqual(str(fused.graph), text, f"{name}, fused twice")
+        self.same(fused, expected, x, f"{name}, fused")
+        self.same(reloaded(fused), expected, x, f"{name}, reloaded")
+        self.same(torch.jit.freeze(fused), expected, x, f"{name}, frozen")
+        with auto(True), torch.no_grad():
+            self.same(torch.jit.load(io.BytesIO(written.getvalue())), expected, x, f"{name}, run")
+        self.tailor.unfuse_(fused)
+        self.assertNotIn("tailor::", text_of(fused), name)
+        if name not in TORCHS_OWN:
+            self.same(reloaded(fused), expected, x, f"{name}, unfused")
+
+    def test_every_door(self):
+        for name, body in BODIES.items():
+            self.check_every_door(body, name)
+
+    def test_what_is_before_its_reader_later(self):
+        for name, body in LATER.items():
+            self.check_every_door(body, name)
+
+
+    def test_callers_without_a_loop_stay_as_they_are(self):
+        with auto(False):
+            model = torch.jit.script(build("return torch.relu(self.part(x, self.one))"))
+        text = str(model.graph)
+        self.tailor.fuse_(model)
+        self.assertTrue(is_fused(model))
+        self.assertEqual(str(model.graph), text)
+
+    def test_callers_of_who_knows_what_stay_as_they_are(self):
+        with auto(True):
+            self.assertNotIn("tailor::", str(torch.jit.script(half_often).graph))
+
+
+class Half(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 0.5
+
+    def both(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x * 0.5 + y
+
+
+@torch.jit.interface
+class Halves(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        pass
+
+    def both(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        pass
+
+
+def half_often(inner: Halves, x: torch.Tensor):
+    for _ in range(3):
+        x = inner.forward(x)
+    return x
+
+
+class CallsHalves(torch.nn.Module):
+    inner: Halves
+
+    def __init__(self):
+        super().__init__()
+        self.gemm, self.inner = torch.nn.Linear(5, 8), Half()
+
+    def forward(self, x):
+        y = self.gemm(x)
+        z = torch.sigmoid(y) * 2.0 + y
+        inner, k = self.inner, z
+        for _ in range(x.size(0)):
+            k = inner.forward(k)
+        return z, inner.both(z, k)
+
+
+class FrozenTest(Checks):
+    def test_whose_method_is_called(self):
+        eager, x = CallsHalves().eval(), random_inputs(4)
+        with auto(False):
+            model = torch.jit.script(eager)
+        self.tailor.fuse_(model)
+        self.assertTrue(is_fused(model))
+        frozen = torch.jit.freeze(model)
+        for call in range(3):
+            torch.testing.assert_close(frozen(x), eager(x), msg=lambda text: f"call {call}: {text}")
+
+
+if __name__ == "__main__":
+    main()

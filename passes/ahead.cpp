@@ -52,9 +52,10 @@ void put_results_ahead(Node* node) {
   }
 }
 
-// What no loop makes in this graph, one may where the graph is inlined. What is read first is read before all loops.
+// What no loop makes in this graph, one may where the graph is inlined. Also what is read first: before it may stand what the op's own
+// reader reads.
 void put_arguments_ahead(Node* node) {
-  for (std::size_t i = 1; i < node->inputs().size(); ++i) {
+  for (std::size_t i = 0; i < node->inputs().size(); ++i) {
     const Node* const made_by = node->input(i)->node();
     if (made_by->kind() == c10::prim::Constant || made_by->kind() == c10::prim::GetAttr || is_ours(made_by)) continue;
     node->replaceInput(i, make_ahead(node->input(i), node)->insertBefore(node)->output(0));

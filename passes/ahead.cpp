@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "forks.h"
+#include "lines.h"
+#include "pass.h"
 
 namespace tailor {
 namespace {
@@ -19,9 +21,6 @@ const torch::jit::RegisterOperators operators(
          c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator(
          "tailor::held(t(a) value) -> t(a)", [](torch::jit::Stack&) {}, c10::AliasAnalysisKind::FROM_SCHEMA)});
-
-// Whom freezing asks whose method it is, it must find.
-bool is_object(const Value* value) { return value->type()->is_module(); }
 
 Node* make_ahead(Value* value, const Node* line) {
   Node* const node = value->owningGraph()->create(ahead, {value}, 2);
@@ -44,7 +43,7 @@ bool may_loop(const Node* node) {
 void put_results_ahead(Node* node) {
   Node* last = node;
   for (Value* result : node->outputs()) {
-    if (!result->hasUses() || is_object(result)) continue;
+    if (!result->hasUses()) continue;
     Node* const own = make_ahead(result, node);
     result->replaceAllUsesWith(own->output(0));
     own->replaceInput(0, result);
@@ -71,18 +70,21 @@ void add_in(Block* block) {
   }
 }
 
-bool is_loop(const Node* node) {
-  if (node->kind() == c10::prim::Loop) return true;
-  const auto forked = forked_graph(node);
-  return forked && has_loop(forked->block());
+bool is_read_as_it_is(const Value* result) {
+  return std::ranges::any_of(result->uses(), [](const auto& use) { return use.user->kind() != ahead; });
 }
 
 }  // namespace
 
-bool has_loop(const Block* top) {
+bool has_bare_loop(Block* top) {
   bool found = false;
-  for_each_block(const_cast<Block*>(top), [&](Block* block) {
-    found = found || std::any_of(block->nodes().begin(), block->nodes().end(), is_loop);
+  for_each_block(top, [&](Block* block) {
+    for (const Node* node : block->nodes())
+      if (node->kind() == c10::prim::Loop && !is_torchs_own(node))
+        found = found || std::ranges::any_of(node->outputs(), is_read_as_it_is);
+  });
+  for_each_fork(top, [&](Node&, const std::shared_ptr<Graph>& forked) {
+    found = found || (has_tailor_op(forked->block()) && has_bare_loop(forked->block()));
   });
   return found;
 }

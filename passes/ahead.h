@@ -12,6 +12,7 @@ namespace tailor {
 void add_ahead(Block* top);
 void drop_ahead(Block* top);  // whoever looks at a graph has it without
 
-bool has_loop(const Block* block);  // in what it forks, too
+// Whether a loop's result is read as it is. The loops in torch's own layers ask for a shape, whose product they compare first of all.
+bool has_bare_loop(Block* top);
 
 }  // namespace tailor

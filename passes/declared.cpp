@@ -6,9 +6,7 @@
 #include "forks.h"
 
 namespace tailor {
-namespace {
 
-// Whether a type leaves open what it is.
 bool is_vague(const c10::TypePtr& type) {
   constexpr c10::TypeKind vague[] = {c10::TypeKind::AnyType, c10::TypeKind::InterfaceType, c10::TypeKind::UnionType,
                                      c10::TypeKind::NumberType};
@@ -17,6 +15,8 @@ bool is_vague(const c10::TypePtr& type) {
   const auto parts = type->containedTypes();
   return std::any_of(parts.begin(), parts.end(), is_vague);
 }
+
+namespace {
 
 // Whether something that the type holds may be missing.
 bool may_hold_none(const c10::TypePtr& type, bool is_held = false) {

@@ -12,6 +12,7 @@
 #include "../ops/environment.h"
 #include "../ops/second_copy.h"
 #include "../ops/settled.h"
+#include "ahead.h"
 #include "entries.h"
 #include "graph.h"
 #include "modules.h"
@@ -82,8 +83,13 @@ void on_function(torch::jit::StrongFunctionPtr function) {
   if (earlier_hooks().second) earlier_hooks().second(function);
 }
 
+// Also where what was fused was inlined beside a loop of a caller's, or of a method behind an interface.
+bool is_of_interest(torch::jit::Block* block) {
+  return has_linear(block) || (has_tailor_op(block) && has_bare_loop(block));
+}
+
 void before_execution(std::shared_ptr<torch::jit::Graph>& graph) noexcept {
-  if (!automatic || !has_linear(graph->block())) return;
+  if (!automatic || !is_of_interest(graph->block())) return;
   try {
     PassOptions options;
     options.method = "(executor)";

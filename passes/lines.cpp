@@ -159,6 +159,11 @@ bool has_users_line(const Node* node) {
   return is_users(frames.ranges[frames.users]);
 }
 
+bool is_torchs_own(const Node* node) {
+  const auto place = original(node->sourceRange()).file_line_col();
+  return place && is_torchs(std::get<0>(*place));
+}
+
 void take_user_line(Node* node, const Node* from) {
   const Frames frames = frames_of(from);
   node->setScope(const_cast<Node*>(from)->scope());

@@ -9,6 +9,7 @@ namespace tailor {
 // The user's own line, such as "net.py:31": the innermost frame that is not inside torch.nn.
 std::string source_line(const Node* node);
 bool has_users_line(const Node* node);  // whether there is such a frame
+bool is_torchs_own(const Node* node);   // whether it is known to be written in torch.nn
 
 // Lets errors of `node` point to the user's line of `from`, also after the file was saved, which forgets inlined frames.
 void take_user_line(Node* node, const Node* from);

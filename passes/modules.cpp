@@ -4,7 +4,6 @@
 #include <optional>
 #include <unordered_map>
 
-#include "ahead.h"
 #include "calls.h"
 #include "entries.h"
 #include "file.h"
@@ -74,17 +73,6 @@ bool is_as_before(Graph& before, Graph& after) {
   return has_tailor_op(before.block()) && without_names(before) == without_names(after);
 }
 
-// Nothing was fused in the function itself, but in what it calls.
-void add_ahead_of_callees(GraphFunction& function) {
-  const auto unit = unit_of(*function.graph());
-  Leads leads(has_tailor_op, unit);
-  if (!leads.from(function) || !leads.where() || !Leads(has_loop, unit).from(function)) return;
-  const auto graph = copy_of(*function.graph());
-  drop_ahead(graph->block());
-  add_ahead(graph->block());
-  if (!is_as_before(*function.graph(), *graph)) set_graph(function, graph);
-}
-
 void unfuse_all(const std::vector<GraphFunction*>& functions) {
   const auto all = with_called(functions);
   for (GraphFunction* function : all) {
@@ -120,7 +108,6 @@ PassResult fuse_function(Function& function, const PassOptions& options) {
     result.changed = !is_as_before(*graph_function->graph(), *graph);
     if (result.changed) set_graph(*graph_function, graph);
   }
-  if (!result.changed) add_ahead_of_callees(*graph_function);
   return result;
 }
 

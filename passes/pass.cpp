@@ -263,14 +263,18 @@ void make_readable(const std::shared_ptr<Graph>& graph) {
 
 PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& options) {
   own_constants(graph->block());
+  const bool has_bare = has_bare_loop(graph->block());
   drop_ahead(graph->block());
   // While the executor runs, others may compile classes: it looks at none.
   const auto unit = options.is_executors ? nullptr : unit_of(*graph);
   const std::string unfit = fits_no_file(*graph);
   PassResult result = run_on(graph, options, unfit, unit);
   result.fits_no_file = !unfit.empty();
+  const bool is_fused = has_tailor_op(graph->block());
+  result.changed =
+      result.changed || (is_fused && has_bare && unfit.empty());  // it calls what was fused, and has loops of its own
   if (result.changed) make_readable(graph);
-  if (has_tailor_op(graph->block())) add_ahead(graph->block());
+  if (is_fused) add_ahead(graph->block());
   return result;
 }
 

@@ -128,23 +128,26 @@ def forward(self, x):
     return torch.wait(fork(self.part, x))
 )"));
   EXPECT_EQ(ahead_in(graph), Names{"Loop"});
-  EXPECT_TRUE(has_loop(graph->block()));
-  EXPECT_FALSE(has_loop(graph_of(net("return torch.relu(x)"))->block()));
 }
 
-// Where another part of torch's asks whose method it is.
-TEST(Ahead, IsNoObjectWithMethods) {
-  const Module module = net("return torch.relu(x)");
-  const auto graph = std::make_shared<Graph>();
-  torch::jit::Value* const self = graph->addInput("self");
-  self->setType(module._ivalue()->type());
-  torch::jit::Node* const node = graph->insertNode(graph->create(c10::prim::If, {graph->insertConstant(true)}, 1));
-  node->output()->setType(self->type());
-  for (int i = 0; i < 2; ++i) node->addBlock()->registerOutput(self);
-  torch::jit::WithInsertPoint in_block(node->blocks()[0]);
-  graph->insertNode(graph->create(c10::prim::Loop, {graph->insertConstant(1), graph->insertConstant(true)}, 0));
-  graph->registerOutput(node->output());
-  EXPECT_EQ(ahead_in(graph), Names{});
+// Whoever calls what was fused, and has one, is another graph from then on.
+TEST(Ahead, IsMissedWhereALoopIsBare) {
+  const auto read = graph_with(std::string(loop) + "  %z : Tensor = aten::add(%x, %l, %one)\n");
+  EXPECT_TRUE(has_bare_loop(read->block()));
+  add_ahead(read->block());
+  EXPECT_FALSE(has_bare_loop(read->block()));
+  EXPECT_FALSE(has_bare_loop(graph_with(std::string(loop) + "  %z : Tensor = aten::relu(%x)\n")->block()));
+  const auto forks = [](const std::string& part) {
+    return has_bare_loop(graph_of(net("def part(self, x):\n    y = " + part + R"(
+    for i in range(3):
+        y = y * 2
+    return y
+def forward(self, x):
+    return torch.wait(fork(self.part, x))
+)"))
+                             ->block());
+  };
+  EXPECT_FALSE(forks("torch.relu(x)"));
 }
 
 // Of a method that was fused by itself, where it is called.

@@ -2,6 +2,7 @@
 import io
 
 import torch
+import torch.nn.functional as F
 
 import models
 from checks import Checks, auto, main, reloaded
@@ -128,6 +129,17 @@ def forward(self, x):
     for i in range(n):
         z = z + z.mean()
     return z""",
+    "a helper's own reader": """def both(self, a):
+    s = a.sum()
+    for i in range(a.size(0)):
+        s = s * a.mean() * 3
+    return torch.add(a, s).sum()
+def forward(self, x):
+    q = self.both(torch.tanh(x))
+    z = self.normed(x) + q
+    for i in range(x.size(0)):
+        z = (z + z.mean()) * 0.5
+    return z""",
 }
 
 # These torch's interpreter does not get through where they are not fused, either.
@@ -146,10 +158,22 @@ class Part(torch.nn.Module):
         return torch.sigmoid(y) * s + y
 
 
+class Normed(torch.nn.Module):
+    """Has the constant 3 in it once it is fused: of its check, which stands for the third step."""
+
+    def __init__(self):
+        super().__init__()
+        self.gemm, self.gn, self.b = torch.nn.Linear(models.K, models.N), torch.nn.GroupNorm(4, models.N), torch.nn.Parameter(torch.randn(models.N))
+
+    def forward(self, x):
+        return torch.group_norm(F.silu(self.gemm(x) + self.b), 4, self.gn.weight, self.gn.bias, 1e-5, True)
+
+
 def build(body):
     model = models.build(body).eval()
-    if "self.part(" in body and "def part" not in body:
-        model.part = Part()
+    for name, part in (("part", Part), ("normed", Normed)):
+        if f"self.{name}(" in body and f"def {name}" not in body:
+            setattr(model, name, part())
     return model
 
 
@@ -204,9 +228,35 @@ class AheadTest(Checks):
             self.check_every_door(body, name)
 
 
+    def test_where_only_a_part_is_fused(self):
+        body = """n = x.size(0)
+q, v = torch.tanh(x[:, :1]), torch.relu(x)
+for i in range(n):
+    v = v + q.mean()
+z = torch.atan2(q, self.part(v, self.one))""" + TAIL
+        x = random_inputs(3)
+        with auto(False):
+            model = torch.jit.script(build(body))
+            self.tailor.fuse_(model.part)
+            self.assertTrue(is_fused(model.part))
+            for name, each in (("fused", model), ("frozen", torch.jit.freeze(model)), ("reloaded", torch.jit.freeze(reloaded(model)))):
+                self.same(each, tensors(build(body)(x)), x, name)
+
+    def test_methods_behind_an_interface_once_they_are_inlined(self):
+        """Whether the executor has the loop of the one beside what was fused its pre-pass sees."""
+        eager, x = CallsOften().eval(), random_inputs(4)
+        with auto(True):
+            model = torch.jit.freeze(torch.jit.script(eager))
+            self.assertTrue(is_fused(model))
+            self.same(model, tensors(eager(x)), x, "frozen")
+        with auto(False):
+            self.tailor.fuse_(model)  # the order that the README recommends
+            self.assertIn("tailor::ahead", str(model.graph))
+            self.same(model, tensors(eager(x)), x, "frozen, and fused again")
+
     def test_callers_without_a_loop_stay_as_they_are(self):
         with auto(False):
-            model = torch.jit.script(build("return torch.relu(self.part(x, self.one))"))
+            model = torch.jit.script(build("return torch.relu(self.bn(self.part(x, self.one)))"))
         text = str(model.graph)
         self.tailor.fuse_(model)
         self.assertTrue(is_fused(model))
@@ -254,6 +304,33 @@ class CallsHalves(torch.nn.Module):
         for _ in range(x.size(0)):
             k = inner.forward(k)
         return z, inner.both(z, k)
+
+
+class Threefold(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    def both(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        for _ in range(x.size(0)):
+            y = y * x.mean() * 3
+        return torch.add(x, y).sum()
+
+
+class CallsOften(torch.nn.Module):
+    inner: Halves
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.normed, self.inner = Normed(), Threefold()
+
+    def forward(self, x):
+        a = torch.tanh(x)
+        k = self.inner.both(a, a.sum())
+        z = self.normed(x) + k
+        for _ in range(x.size(0)):
+            z = (z + z.mean()) * 0.5
+        return z
 
 
 class FrozenTest(Checks):

@@ -57,7 +57,36 @@ FORWARDS = {
 }
 
 
+# What torch can read of a frozen graph it must be able to read of one that was fused before.
+FROZEN = {
+    "a loop": """s: Tuple[torch.Tensor, Optional[torch.Tensor]] = (x, None)
+        for i in range(x.size(0)):
+            s = (x, s[0])
+        return y, s""",
+    "tuples in tuples": """s: Tuple[torch.Tensor, Tuple[int, Optional[torch.Tensor]]] = (x, (1, None))
+        for i in range(x.size(0)):
+            s = (x, (i, s[0]))
+        return y, s""",
+    "a branch": """s: Tuple[torch.Tensor, Optional[torch.Tensor]] = (x, None)
+        if x.size(0) > 3:
+            s = (x, s[0])
+        return y, s""",
+}
+
+
 class TuplesTest(Checks):
+    def test_files_of_frozen_modules(self):
+        x = torch.randn(5, 6)
+        for name, body in FROZEN.items():
+            eager = net_of(source_of_part(body, "return self.part(x)"), f"<frozen {name}>").eval()
+            with auto(True):
+                model = torch.jit.script(eager)
+            self.assertTrue(is_fused(model), name)
+            model = torch.jit.freeze(model)
+            for generation in range(3):
+                self.assert_equal(model(x), eager(x), f"{name}, {generation}")
+                model = reloaded(model)
+
     def test_files_of_files(self):
         """What is read from a file and saved again has lost what torch knew of the first."""
         x = torch.randn(5, 6)

@@ -85,6 +85,17 @@ TEST(Ahead, IsWhatABranchWithALoopGives) {
             (Names{"If", "Loop"}));
 }
 
+// Whose method it is may be known once the module is frozen.
+TEST(Ahead, IsWhatACallGives) {
+  const auto graph = graph_with("  %z : Tensor = aten::relu(%x)\n");
+  torch::jit::Node* const relu = find(graph, "aten::relu");
+  torch::jit::Node* const call = graph->create(c10::prim::CallMethod, {relu->output()})->insertAfter(relu);
+  call->s_(c10::attr::name, "forward");
+  graph->return_node()->replaceInput(0, call->output());
+  add_ahead(graph->block());
+  EXPECT_TRUE(is_tailor(graph->return_node()->input(0)->node(), "ahead"));
+}
+
 // A block's results are read together, too.
 TEST(Ahead, IsWhatABlockGives) {
   const auto graph = graph_with(R"(  %z : Tensor, %z2 : Tensor = prim::Loop(%n, %yes, %x, %x)

@@ -290,22 +290,6 @@ def half_often(inner: Halves, x: torch.Tensor):
     return x
 
 
-class CallsHalves(torch.nn.Module):
-    inner: Halves
-
-    def __init__(self):
-        super().__init__()
-        self.gemm, self.inner = torch.nn.Linear(5, 8), Half()
-
-    def forward(self, x):
-        y = self.gemm(x)
-        z = torch.sigmoid(y) * 2.0 + y
-        inner, k = self.inner, z
-        for _ in range(x.size(0)):
-            k = inner.forward(k)
-        return z, inner.both(z, k)
-
-
 class Threefold(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x
@@ -331,18 +315,6 @@ class CallsOften(torch.nn.Module):
         for _ in range(x.size(0)):
             z = (z + z.mean()) * 0.5
         return z
-
-
-class FrozenTest(Checks):
-    def test_whose_method_is_called(self):
-        eager, x = CallsHalves().eval(), random_inputs(4)
-        with auto(False):
-            model = torch.jit.script(eager)
-        self.tailor.fuse_(model)
-        self.assertTrue(is_fused(model))
-        frozen = torch.jit.freeze(model)
-        for call in range(3):
-            torch.testing.assert_close(frozen(x), eager(x), msg=lambda text: f"call {call}: {text}")
 
 
 if __name__ == "__main__":

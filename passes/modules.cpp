@@ -4,6 +4,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "ahead.h"
 #include "calls.h"
 #include "entries.h"
 #include "file.h"
@@ -73,6 +74,13 @@ bool is_as_before(Graph& before, Graph& after) {
   return has_tailor_op(before.block()) && without_names(before) == without_names(after);
 }
 
+std::shared_ptr<torch::jit::Graph> with_ahead(const GraphFunction& function) {
+  auto graph = copy_of(*function.graph());
+  drop_ahead(graph->block());
+  add_ahead(graph->block());
+  return graph;
+}
+
 void unfuse_all(const std::vector<GraphFunction*>& functions) {
   const auto all = with_called(functions);
   for (GraphFunction* function : all) {
@@ -107,6 +115,9 @@ PassResult fuse_function(Function& function, const PassOptions& options) {
     drop_unread(graph->block());
     result.changed = !is_as_before(*graph_function->graph(), *graph);
     if (result.changed) set_graph(*graph_function, graph);
+  } else if (result.lacks_ahead) {  // it goes on calling, and torch inlines what it calls
+    for (GraphFunction* called : with_called({graph_function}))
+      if (called == graph_function || has_bare_loop(called->graph()->block())) set_graph(*called, with_ahead(*called));
   }
   return result;
 }

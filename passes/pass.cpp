@@ -267,12 +267,12 @@ PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& opti
   drop_ahead(graph->block());
   // While the executor runs, others may compile classes: it looks at none.
   const auto unit = options.is_executors ? nullptr : unit_of(*graph);
-  const std::string unfit = fits_no_file(*graph);
+  const std::string unfit = options.is_executors ? "" : fits_no_file(*graph);  // nobody makes a file of the executor's
   PassResult result = run_on(graph, options, unfit, unit);
   result.fits_no_file = !unfit.empty();
   const bool is_fused = has_tailor_op(graph->block());
-  result.changed =
-      result.changed || (is_fused && has_bare && unfit.empty());  // it calls what was fused, and has loops of its own
+  if (is_fused && has_bare && !result.changed)  // it calls what was fused, and has loops of its own
+    (unfit.empty() ? result.changed : result.lacks_ahead) = true;
   if (result.changed) make_readable(graph);
   if (is_fused) add_ahead(graph->block());
   return result;

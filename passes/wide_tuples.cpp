@@ -92,13 +92,19 @@ c10::TypePtr found_type(Value* value) {
   return c10::TupleType::create(parts);
 }
 
-// A loop's variable has its type said where it begins as something of another type, also in what freezing makes of the graph. Of one that
-// may be of several types torch cannot read what it writes.
+bool says_none(const c10::TypePtr& type) {
+  if (type->kind() == c10::TypeKind::NoneType) return true;
+  const auto parts = type->containedTypes();
+  return std::any_of(parts.begin(), parts.end(), says_none);
+}
+
+// A loop's variable has its type said where it begins as something of another type. Where that says None freezing would fold what tells
+// the type else. Of one that may be of several types torch cannot read what it writes.
 bool begins_as_another(Node* loop, std::size_t input, const c10::TypePtr& wanted) {
   Value* const value = loop->input(input);
   if (is_vague(wanted) || value->node()->kind() != c10::prim::TupleConstruct) return false;
   const auto found = found_type(value);
-  if (*found == *wanted || !found->isSubtypeOf(*wanted)) return false;
+  if (!says_none(found) || *found == *wanted || !found->isSubtypeOf(*wanted)) return false;
   if (*value->type() == *found) return true;
   Node* const tuple = loop->owningGraph()->createTuple(value->node()->inputs())->insertBefore(loop);
   loop->replaceInput(input, tuple->output()->setType(found));

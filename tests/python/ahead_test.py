@@ -140,6 +140,19 @@ def forward(self, x):
     for i in range(x.size(0)):
         z = (z + z.mean()) * 0.5
     return z""",
+    "a caller that fits no file": """def both(self, a):
+    s = a.sum()
+    for i in range(a.size(0)):
+        s = s * a.mean() * 3
+    return torch.add(a, s).sum()
+def forward(self, x, range: int = 3):
+    q = self.both(torch.tanh(x))
+    z = self.normed(x) + q
+    i = 0
+    while i < range:
+        z = (z + z.mean()) * 0.5
+        i += 1
+    return z""",
 }
 
 # These torch's interpreter does not get through where they are not fused, either.

@@ -37,6 +37,15 @@ class DoorThreeTest(Following):
                         self.assert_state(model, eager, row.body)
                 self.assertGreater(calls_of(row.rule), before, f"{row.body}: training {training}: not fused at run time")
 
+    def test_what_fits_no_file_is_fused_too(self):
+        """Nobody makes one of the executor's graph, in which an argument would hide a word of the file's."""
+        model = from_file("def forward(self, x, range: int = 2):\n    return self.bn(self.gemm(x) * self.scale) * range").eval()
+        before = calls_of("linear_mul_batch_norm")
+        with torch.no_grad():
+            for turn in range(4):
+                model(random_inputs(turn))
+        self.assertGreater(calls_of("linear_mul_batch_norm"), before)
+
     def test_new_shapes_and_dtypes_after_it_has_fused(self):
         for row in SIX:
             model, eager = from_file(row.body).eval(), build(row.body).eval()

@@ -75,6 +75,25 @@ FROZEN = {
 
 
 class TuplesTest(Checks):
+    def test_files_of_what_was_frozen_first(self):
+        body = """s: Tuple[torch.Tensor, Optional[torch.Tensor]] = (x, x)
+        for i in range(x.size(0)):
+            s = s
+            for j in range(2):
+                s = (s[0], x)
+        for i in range(x.size(0)):
+            s = (s[0], None)
+        return y, s"""
+        x = torch.randn(5, 6)
+        eager = net_of(source_of_part(body, "return self.part(x)"), "<frozen first>").eval()
+        with auto(False):
+            model = torch.jit.freeze(torch.jit.script(eager), preserved_attrs=["bn"])
+        self.tailor.fuse_(model)
+        self.assertTrue(is_fused(model))
+        for generation in range(4):
+            self.assert_equal(model(x), eager(x), generation)
+            model = reloaded(model)
+
     def test_files_of_frozen_modules(self):
         x = torch.randn(5, 6)
         for name, body in FROZEN.items():

@@ -224,6 +224,8 @@ class AheadTest(Checks):
         self.assertEqual(str(fused.graph), text, f"{name}, fused twice")
         self.same(fused, expected, x, f"{name}, fused")
         self.same(reloaded(fused), expected, x, f"{name}, reloaded")
+        with auto(False), torch.no_grad():
+            self.same(reloaded(fused), expected, x, f"{name}, without gradients")
         self.same(torch.jit.freeze(fused), expected, x, f"{name}, frozen")
         with auto(True), torch.no_grad():
             self.same(torch.jit.load(io.BytesIO(written.getvalue())), expected, x, f"{name}, run")

@@ -39,7 +39,7 @@ def linear_in(dtype, then=torch.float64, shake=0, by=None, spilled=False, cut_of
         if shake:
             signs = torch.randint(-1, 2, y.shape, generator=torch.Generator().manual_seed(shake))
             y = y * (1 + signs.to(y) * torch.finfo(by).eps)
-        x, w = (a.detach().double() for a in arguments[:2])
+        x, w = (a.detach().double() for a in arguments[:2]) if spilled or cut_off else (None, None)
         if spilled:
             y = torch.where(F.linear(x.abs(), w.abs()) > torch.finfo(dtype).max / 4, torch.nan, y)
         if cut_off:  # a bit of what there is so far, for each eight products

@@ -192,7 +192,11 @@ class Judge(Checks):
             dtype = mine.arguments["input"].dtype
             with chains_with(linear=linear_in(dtype)):
                 nearer = carry_out(case, op.eager, torch.float64)
-            self.same_numbers(case, mine, theirs, nearer, self.chances(op, case, dtype, nearer))
+            chances = self.chances(op, case, dtype, nearer)
+            try:
+                self.same_numbers(case, mine, theirs, referee, chances)
+            except AssertionError:
+                self.same_numbers(case, mine, theirs, nearer, chances)
         return self.ratio(case, mine, theirs, referee)
 
     def chances(self, op, case, dtype, nearer):

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "declared.h"
 #include "forks.h"
 #include "lines.h"
 #include "pass.h"
@@ -39,6 +40,19 @@ bool may_loop(const Node* node) {
   });
 }
 
+// Reading a file torch takes for an op's result the type that was said of the loop's variable, and afterwards one that it found itself for
+// the variable. So of a tuple in which something may be missing the type is said once more.
+bool is_said_again(const c10::TypePtr& type) {
+  return type->kind() == c10::TypeKind::TupleType && leaves_open(type) && !is_vague(type);
+}
+
+Node* said_again(const Node* own) {
+  Node* const next = own->output(0)->uses().size() == 1 ? own->output(0)->uses()[0].user : nullptr;
+  const bool is_it = next && next == own->next() && next->kind() == c10::prim::unchecked_cast &&
+                     *next->output()->type() == *own->output(0)->type();
+  return is_it ? next : nullptr;
+}
+
 // Whether it has one reader just now does not matter: torch makes one of equal readers, and drops others.
 void put_results_ahead(Node* node) {
   Node* last = node;
@@ -48,6 +62,12 @@ void put_results_ahead(Node* node) {
     result->replaceAllUsesWith(own->output(0));
     own->replaceInput(0, result);
     last = own->insertAfter(last);
+    if (!is_said_again(result->type())) continue;
+    Node* const cast = node->owningGraph()->create(c10::prim::unchecked_cast, {result});
+    cast->output()->setType(result->type());
+    own->output(0)->replaceAllUsesWith(cast->output());
+    cast->replaceInput(0, own->output(0));
+    last = cast->insertAfter(last);
   }
 }
 
@@ -98,6 +118,10 @@ void drop_ahead(Block* top) {
   for_each_block(top, [](Block* block) {
     for (auto node = block->nodes().begin(); node != block->nodes().end(); ++node) {
       if (node->kind() != ahead && node->kind() != held) continue;
+      if (Node* const cast = said_again(*node)) {
+        cast->output()->replaceAllUsesWith(node->output(0));
+        cast->destroy();
+      }
       node->output(0)->replaceAllUsesWith(node->input());
       node.destroyCurrent();
     }

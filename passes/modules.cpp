@@ -115,9 +115,8 @@ PassResult fuse_function(Function& function, const PassOptions& options) {
     drop_unread(graph->block());
     result.changed = !is_as_before(*graph_function->graph(), *graph);
     if (result.changed) set_graph(*graph_function, graph);
-  } else if (result.lacks_ahead) {  // it goes on calling, and torch inlines what it calls
-    for (GraphFunction* called : with_called({graph_function}))
-      if (called == graph_function || has_bare_loop(called->graph()->block())) set_graph(*called, with_ahead(*called));
+  } else if (result.lacks_ahead) {  // it goes on calling: what it calls is others', too
+    if (auto own = with_ahead(*graph_function); fits_no_file(*own).empty()) set_graph(*graph_function, own);
   }
   return result;
 }

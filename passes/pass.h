@@ -24,7 +24,7 @@ struct PassResult {
   std::vector<Site> sites;    // every linear of the graph
   bool changed = false;       // something was fused that was not, so that the graph is worth keeping
   bool fits_no_file = false;  // the graph, because calls were inlined
-  bool lacks_ahead = false;   // for that reason alone it has ops, and loops that do not run ahead (ahead.h)
+  bool lacks_ahead = false;   // for that reason alone: it has ops, and loops that do not run ahead (ahead.h)
 };
 
 // Expects calls to be inlined, and a graph that may be spoiled: a copy. Where it throws, or where nothing changed, the

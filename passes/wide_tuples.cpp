@@ -92,19 +92,13 @@ c10::TypePtr found_type(Value* value) {
   return c10::TupleType::create(parts);
 }
 
-bool says_none(const c10::TypePtr& type) {
-  if (type->kind() == c10::TypeKind::NoneType) return true;
-  const auto parts = type->containedTypes();
-  return std::any_of(parts.begin(), parts.end(), says_none);
-}
-
-// A loop's variable has its type said where it begins as something of another type. Where that says None freezing would fold what tells
-// the type else. Of one that may be of several types torch cannot read what it writes.
+// A loop's variable has its type said where it begins as something of another type. That lasts through freezing, which folds or drops
+// what tells the type else, but not through a third file. Of one that may be of several types torch cannot read what it writes.
 bool begins_as_another(Node* loop, std::size_t input, const c10::TypePtr& wanted) {
   Value* const value = loop->input(input);
   if (is_vague(wanted) || value->node()->kind() != c10::prim::TupleConstruct) return false;
   const auto found = found_type(value);
-  if (!says_none(found) || *found == *wanted || !found->isSubtypeOf(*wanted)) return false;
+  if (*found == *wanted || !found->isSubtypeOf(*wanted)) return false;
   if (*value->type() == *found) return true;
   Node* const tuple = loop->owningGraph()->createTuple(value->node()->inputs())->insertBefore(loop);
   loop->replaceInput(input, tuple->output()->setType(found));
@@ -112,33 +106,34 @@ bool begins_as_another(Node* loop, std::size_t input, const c10::TypePtr& wanted
 }
 
 // `reader` reads it where something of the type `wanted` goes.
-void widen_input(Node* reader, std::size_t input, const c10::TypePtr& wanted) {
+void widen_input(Node* reader, std::size_t input, const c10::TypePtr& wanted, bool may_be_frozen) {
   Value* const value = reader->input(input);
   if (!open_tuple(wanted) || is_wide(value, wanted)) return;
-  if (reader->kind() == c10::prim::Loop && begins_as_another(reader, input, wanted)) return;
+  if (may_be_frozen && reader->kind() == c10::prim::Loop && begins_as_another(reader, input, wanted)) return;
   reader->replaceInput(input, widened(value, wanted, reader));
 }
 
-void widen_inputs(Node* node) {
+void widen_inputs(Node* node, bool may_be_frozen) {
   if (node->kind() == c10::prim::ListConstruct || node->kind() == c10::prim::DictConstruct) {
     const auto parts = node->output()->type()->containedTypes();  // one, or a key and what is found by it
-    for (std::size_t i = 0; i < node->inputs().size(); ++i) widen_input(node, i, parts[i % parts.size()]);
+    for (std::size_t i = 0; i < node->inputs().size(); ++i)
+      widen_input(node, i, parts[i % parts.size()], may_be_frozen);
   } else if (node->kind() == c10::prim::Loop) {
     const torch::jit::LoopView loop(node);
     for (std::size_t i = 0; i < loop.carriedInputs().size(); ++i)
-      widen_input(node, i + 2, loop.bodyCarriedInputs()[i]->type());
+      widen_input(node, i + 2, loop.bodyCarriedInputs()[i]->type(), may_be_frozen);
   } else if (node->kind() == c10::prim::If) {
     for (Block* side : node->blocks())
       for (std::size_t i = 0; i < node->outputs().size(); ++i)
-        widen_input(side->return_node(), i, node->output(i)->type());
+        widen_input(side->return_node(), i, node->output(i)->type(), may_be_frozen);
   }
 }
 
 }  // namespace
 
-void widen_tuples(Block* top) {
-  for_each_block(top, [](Block* block) {
-    for (auto it = block->nodes().begin(); it != block->nodes().end();) widen_inputs(*it++);
+void widen_tuples(Block* top, bool may_be_frozen) {
+  for_each_block(top, [&](Block* block) {
+    for (auto it = block->nodes().begin(); it != block->nodes().end();) widen_inputs(*it++, may_be_frozen);
   });
 }
 

@@ -71,6 +71,20 @@ TEST(Ahead, IsEachOfWhatALoopGives) {
   }
 }
 
+// And with it its type, once more, where torch would find another in the file's file.
+TEST(Ahead, IsAlsoATupleOfWhatMayBeMissing) {
+  const auto graph = graph_with(R"(  %t : (Tensor, Tensor?) = prim::TupleConstruct(%x, %none)
+  %l : (Tensor, Tensor?) = prim::Loop(%n, %yes, %t)
+    block0(%i : int, %g : (Tensor, Tensor?)):
+      -> (%yes, %g)
+  %z : ((Tensor, Tensor?), Tensor) = prim::TupleConstruct(%l, %x)
+)");
+  EXPECT_EQ(ahead_in(graph), Names{"Loop"});
+  add_ahead(graph->block());
+  const torch::jit::Node* const reader = graph->return_node()->input(0)->node();
+  EXPECT_EQ(reader->input(0)->node()->kind(), c10::prim::unchecked_cast);
+}
+
 TEST(Ahead, IsWhatABranchWithALoopGives) {
   const auto branch = [](const std::string& made) {
     return graph_with("  %c : bool = aten::Bool(%x)\n  %m : Tensor = prim::If(%c)\n    block0():\n" + made +

@@ -140,18 +140,15 @@ def forward(self, x):
     for i in range(x.size(0)):
         z = (z + z.mean()) * 0.5
     return z""",
-    "a caller that fits no file": """def both(self, a):
+    "a caller that fits no file": """def forward(self, x, range: int = 3):
+    a = torch.tanh(x)
     s = a.sum()
-    for i in range(a.size(0)):
-        s = s * a.mean() * 3
-    return torch.add(a, s).sum()
-def forward(self, x, range: int = 3):
-    q = self.both(torch.tanh(x))
+    while bool(s.mean() < 30.0):
+        s = s + a.abs().mean() + 3
+    q = torch.add(a, s).mean()
     z = self.normed(x) + q
-    i = 0
-    while i < range:
-        z = (z + z.mean()) * 0.5
-        i += 1
+    while bool(z.mean() < 30.0):
+        z = z + z.abs().mean() * range
     return z""",
 }
 

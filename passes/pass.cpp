@@ -250,20 +250,13 @@ PassResult run_on(const std::shared_ptr<Graph>& graph, const PassOptions& option
   return result;
 }
 
-// Freezing leaves a module no mode to be in.
-bool may_be_frozen(const Graph& graph) {
-  const auto self = graph.inputs().empty() ? nullptr : graph.inputs()[0]->type()->cast<c10::ClassType>();
-  return self && self->is_module() && self->hasAttribute("training");
-}
-
 // What a file says of the graph, and of those forked in it, all of which calls were inlined into.
-void make_readable(const std::shared_ptr<Graph>& graph, bool may_be_frozen) {
+void make_readable(const std::shared_ptr<Graph>& graph) {
   own_constants(graph->block());  // what was found to be one
-  widen_tuples(graph->block(), may_be_frozen);
+  widen_tuples(graph->block());
   keep_user_lines(graph->block());
   rename_variables(graph->block());
-  for_each_fork(graph->block(),
-                [&](Node&, const std::shared_ptr<Graph>& forked) { make_readable(forked, may_be_frozen); });
+  for_each_fork(graph->block(), [](Node&, const std::shared_ptr<Graph>& forked) { make_readable(forked); });
 }
 
 }  // namespace
@@ -280,7 +273,7 @@ PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& opti
   const bool is_fused = has_tailor_op(graph->block());
   if (is_fused && has_bare && !result.changed)  // it calls what was fused, and has loops of its own
     (unfit.empty() ? result.changed : result.lacks_ahead) = true;
-  if (result.changed) make_readable(graph, may_be_frozen(*graph));
+  if (result.changed) make_readable(graph);
   if (is_fused) add_ahead(graph->block());
   return result;
 }

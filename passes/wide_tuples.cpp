@@ -92,8 +92,8 @@ c10::TypePtr found_type(Value* value) {
   return c10::TupleType::create(parts);
 }
 
-// A loop's variable has its type said where it begins as something of another type. That lasts through freezing, which folds or drops
-// what tells the type else, but not through a third file. Of one that may be of several types torch cannot read what it writes.
+// A loop's variable has its type said where it begins as something of another type, also in what freezing makes of the graph. Of one that
+// may be of several types torch cannot read what it writes.
 bool begins_as_another(Node* loop, std::size_t input, const c10::TypePtr& wanted) {
   Value* const value = loop->input(input);
   if (is_vague(wanted) || value->node()->kind() != c10::prim::TupleConstruct) return false;
@@ -106,34 +106,33 @@ bool begins_as_another(Node* loop, std::size_t input, const c10::TypePtr& wanted
 }
 
 // `reader` reads it where something of the type `wanted` goes.
-void widen_input(Node* reader, std::size_t input, const c10::TypePtr& wanted, bool may_be_frozen) {
+void widen_input(Node* reader, std::size_t input, const c10::TypePtr& wanted) {
   Value* const value = reader->input(input);
   if (!open_tuple(wanted) || is_wide(value, wanted)) return;
-  if (may_be_frozen && reader->kind() == c10::prim::Loop && begins_as_another(reader, input, wanted)) return;
+  if (reader->kind() == c10::prim::Loop && begins_as_another(reader, input, wanted)) return;
   reader->replaceInput(input, widened(value, wanted, reader));
 }
 
-void widen_inputs(Node* node, bool may_be_frozen) {
+void widen_inputs(Node* node) {
   if (node->kind() == c10::prim::ListConstruct || node->kind() == c10::prim::DictConstruct) {
     const auto parts = node->output()->type()->containedTypes();  // one, or a key and what is found by it
-    for (std::size_t i = 0; i < node->inputs().size(); ++i)
-      widen_input(node, i, parts[i % parts.size()], may_be_frozen);
+    for (std::size_t i = 0; i < node->inputs().size(); ++i) widen_input(node, i, parts[i % parts.size()]);
   } else if (node->kind() == c10::prim::Loop) {
     const torch::jit::LoopView loop(node);
     for (std::size_t i = 0; i < loop.carriedInputs().size(); ++i)
-      widen_input(node, i + 2, loop.bodyCarriedInputs()[i]->type(), may_be_frozen);
+      widen_input(node, i + 2, loop.bodyCarriedInputs()[i]->type());
   } else if (node->kind() == c10::prim::If) {
     for (Block* side : node->blocks())
       for (std::size_t i = 0; i < node->outputs().size(); ++i)
-        widen_input(side->return_node(), i, node->output(i)->type(), may_be_frozen);
+        widen_input(side->return_node(), i, node->output(i)->type());
   }
 }
 
 }  // namespace
 
-void widen_tuples(Block* top, bool may_be_frozen) {
-  for_each_block(top, [&](Block* block) {
-    for (auto it = block->nodes().begin(); it != block->nodes().end();) widen_inputs(*it++, may_be_frozen);
+void widen_tuples(Block* top) {
+  for_each_block(top, [](Block* block) {
+    for (auto it = block->nodes().begin(); it != block->nodes().end();) widen_inputs(*it++);
   });
 }
 

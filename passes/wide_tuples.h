@@ -7,7 +7,6 @@ namespace tailor {
 // A file says no tuple's type: reading `[(x, 1.0)]` torch makes a list of tuples of a tensor and a number, and (x, None) is none of those.
 // The author's number was an argument that may be None, until the call was inlined and the argument was known. So where such a tuple comes
 // into a list, a dictionary, a loop or out of a branch, what it holds is told from what it may hold.
-// `may_be_frozen`: that was not yet.
-void widen_tuples(Block* top, bool may_be_frozen);
+void widen_tuples(Block* top);
 
 }  // namespace tailor

@@ -140,8 +140,12 @@ def forward(self, x):
     for i in range(x.size(0)):
         z = (z + z.mean()) * 0.5
     return z""",
-    "a caller that fits no file": """def forward(self, x, range: int = 3):
-    a = torch.tanh(x)
+    "a caller that fits no file": """def rooted(self, a):
+    for i in range(a.size(0)):
+        a = torch.tanh(a)
+    return a
+def forward(self, x, range: int = 3):
+    a = self.rooted(x)
     s = a.sum()
     while bool(s.mean() < 30.0):
         s = s + a.abs().mean() + 3

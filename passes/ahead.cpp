@@ -48,9 +48,9 @@ bool is_said_again(const c10::TypePtr& type) {
 
 Node* said_again(const Node* own) {
   Node* const next = own->output(0)->uses().size() == 1 ? own->output(0)->uses()[0].user : nullptr;
-  const bool is_it = next && next == own->next() && next->kind() == c10::prim::unchecked_cast &&
-                     *next->output()->type() == *own->output(0)->type();
-  return is_it ? next : nullptr;
+  if (!next || next != own->next() || next->kind() != c10::prim::unchecked_cast) return nullptr;
+  const auto& type = next->output()->type();
+  return is_said_again(type) && *type == *own->output(0)->type() ? next : nullptr;
 }
 
 // Whether it has one reader just now does not matter: torch makes one of equal readers, and drops others.

@@ -42,11 +42,15 @@ class Install(unittest.TestCase):
     def consumer(self, program, model):
         return run(self.folder / "consumer" / program, self.folder / model, FEATURES)
 
+    def assert_near(self, one, other):
+        # Sums of 2,560 float32 results, of which the last digits may differ: as texts they differ where a digit rounds over.
+        self.assertAlmostEqual(float(one), float(other), delta=1e-3)
+
     def test_program_that_only_loads_runs_a_fused_file(self):
-        self.assertEqual(self.consumer("run_fused", "fused.pt"), self.consumer("run_fused", "model.pt"))
+        self.assert_near(self.consumer("run_fused", "fused.pt"), self.consumer("run_fused", "model.pt"))
 
     def test_program_that_fuses_computes_what_the_model_did(self):
-        self.assertEqual(self.consumer("fuse_and_run", "model.pt"), self.consumer("run_fused", "model.pt"))
+        self.assert_near(self.consumer("fuse_and_run", "model.pt"), self.consumer("run_fused", "model.pt"))
 
     def test_the_readme_s_program_and_its_cmake(self):
         readme = (ROOT / "README.md").read_text()

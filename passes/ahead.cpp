@@ -1,5 +1,6 @@
 #include "ahead.h"
 
+#include <torch/csrc/jit/ir/ir_views.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@ namespace tailor {
 namespace {
 
 const c10::Symbol ahead = c10::Symbol::fromQualString("tailor::ahead");
+const c10::Symbol untyped = c10::Symbol::fromQualString("tailor::ahead_untyped");
 const c10::Symbol held = c10::Symbol::fromQualString("tailor::held");  // what older files have in its place
 
 // Of any type, which only torch's own operators may have; the value lies on the stack already, and stays there.
@@ -21,11 +23,14 @@ const torch::jit::RegisterOperators operators(
          "tailor::ahead(t(a) value) -> (t(a), int)", [](torch::jit::Stack& stack) { torch::jit::push(stack, 0); },
          c10::AliasAnalysisKind::FROM_SCHEMA),
      torch::jit::Operator(
+         "tailor::ahead_untyped(Any(a) value) -> (Any(a), int)",
+         [](torch::jit::Stack& stack) { torch::jit::push(stack, 0); }, c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator(
          "tailor::held(t(a) value) -> t(a)", [](torch::jit::Stack&) {}, c10::AliasAnalysisKind::FROM_SCHEMA)});
 
-Node* make_ahead(Value* value, const Node* line) {
-  Node* const node = value->owningGraph()->create(ahead, {value}, 2);
-  node->output(0)->setType(value->type());
+Node* make_ahead(Value* value, const Node* line, c10::Symbol kind = ahead) {
+  Node* const node = value->owningGraph()->create(kind, {value}, 2);
+  node->output(0)->setType(kind == untyped ? c10::AnyType::get() : value->type());
   node->output(1)->setType(c10::IntType::get());
   node->setSourceRange(line->sourceRange());
   return node;
@@ -40,17 +45,26 @@ bool may_loop(const Node* node) {
   });
 }
 
-// Reading a file torch takes for an op's result the type that was said of the loop's variable, and afterwards one that it found itself for
-// the variable. So of a tuple in which something may be missing the type is said once more.
-bool is_said_again(const c10::TypePtr& type) {
-  return type->kind() == c10::TypeKind::TupleType && leaves_open(type) && !is_vague(type);
+// Of a tuple in which something may be missing torch finds one type of a loop's variable where it begins to read a file, and another
+// afterwards, and freezing takes away a cast that says no more than is known. So what such a variable begins with, and what it ends as,
+// is handed on as something of any type, and a cast says the type again.
+bool may_be_found_otherwise(const c10::TypePtr& type) {
+  return type->kind() == c10::TypeKind::TupleType && leaves_open(type);
 }
 
 Node* said_again(const Node* own) {
-  Node* const next = own->output(0)->uses().size() == 1 ? own->output(0)->uses()[0].user : nullptr;
-  if (!next || next != own->next() || next->kind() != c10::prim::unchecked_cast) return nullptr;
-  const auto& type = next->output()->type();
-  return is_said_again(type) && *type == *own->output(0)->type() ? next : nullptr;
+  if (own->kind() != untyped || own->output(0)->uses().size() != 1) return nullptr;
+  Node* const next = own->output(0)->uses()[0].user;
+  return next->kind() == c10::prim::unchecked_cast ? next : nullptr;
+}
+
+// The nodes that hand it on, which stand nowhere yet.
+std::vector<Node*> hand_on(Value* value, const Node* line, const c10::TypePtr& type) {
+  if (!may_be_found_otherwise(type)) return {make_ahead(value, line)};
+  Node* const own = make_ahead(value, line, untyped);
+  Node* const cast = value->owningGraph()->create(c10::prim::unchecked_cast, {own->output(0)});
+  cast->output()->setType(type);
+  return {own, cast};
 }
 
 // Whether it has one reader just now does not matter: torch makes one of equal readers, and drops others.
@@ -58,16 +72,21 @@ void put_results_ahead(Node* node) {
   Node* last = node;
   for (Value* result : node->outputs()) {
     if (!result->hasUses()) continue;
-    Node* const own = make_ahead(result, node);
-    result->replaceAllUsesWith(own->output(0));
-    own->replaceInput(0, result);
-    last = own->insertAfter(last);
-    if (!is_said_again(result->type())) continue;
-    Node* const cast = node->owningGraph()->create(c10::prim::unchecked_cast, {result});
-    cast->output()->setType(result->type());
-    own->output(0)->replaceAllUsesWith(cast->output());
-    cast->replaceInput(0, own->output(0));
-    last = cast->insertAfter(last);
+    const auto nodes = hand_on(result, node, result->type());
+    result->replaceAllUsesWith(nodes.back()->output(0));
+    nodes.front()->replaceInput(0, result);
+    for (Node* each : nodes) last = each->insertAfter(last);
+  }
+}
+
+void say_what_begins(Node* loop) {
+  const torch::jit::LoopView view(loop);
+  for (std::size_t i = 0; i < view.carriedInputs().size(); ++i) {
+    const auto& type = view.bodyCarriedInputs()[i]->type();
+    if (!may_be_found_otherwise(type)) continue;
+    const auto nodes = hand_on(view.carriedInputs()[i], loop, type);
+    for (Node* each : nodes) each->insertBefore(loop);
+    loop->replaceInput(i + 2, nodes.back()->output(0));
   }
 }
 
@@ -86,12 +105,15 @@ void add_in(Block* block) {
     Node* const node = *it++;
     for (Block* inner : node->blocks()) add_in(inner);
     if (is_ours(node)) put_arguments_ahead(node);
+    if (node->kind() == c10::prim::Loop) say_what_begins(node);
     if (may_loop(node)) put_results_ahead(node);
   }
 }
 
+bool is_ahead(const Node* node) { return node->kind() == ahead || node->kind() == untyped; }
+
 bool is_read_as_it_is(const Value* result) {
-  return std::ranges::any_of(result->uses(), [](const auto& use) { return use.user->kind() != ahead; });
+  return std::ranges::any_of(result->uses(), [](const auto& use) { return !is_ahead(use.user); });
 }
 
 }  // namespace
@@ -117,8 +139,8 @@ void add_ahead(Block* top) {
 void drop_ahead(Block* top) {
   for_each_block(top, [](Block* block) {
     for (auto node = block->nodes().begin(); node != block->nodes().end(); ++node) {
-      if (node->kind() != ahead && node->kind() != held) continue;
-      if (Node* const cast = said_again(*node)) {
+      if (!is_ahead(*node) && node->kind() != held) continue;
+      if (Node* const cast = said_again(*node); cast && *cast->output()->type() == *node->input()->type()) {
         cast->output()->replaceAllUsesWith(node->output(0));
         cast->destroy();
       }

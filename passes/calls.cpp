@@ -111,6 +111,8 @@ class Inliner {
  public:
   Inliner(Block* top, const Instead& instead) : declared_(top), instead_(instead) {}
 
+  std::shared_ptr<Graph> inlined(const GraphFunction& function) { return inlined(*graph_of(function)); }
+
   std::shared_ptr<Graph> inlined(Graph& original) {
     auto graph = copy_of(original);
     inline_calls(graph->block());
@@ -134,9 +136,9 @@ class Inliner {
     node->g_(c10::attr::Subgraph, own ? std::move(own) : copy_of(*forked));
   }
 
-  std::shared_ptr<Graph> graph_of(GraphFunction* callee) const {
-    const auto other = instead_.find(callee);
-    return other == instead_.end() ? callee->graph() : other->second;
+  std::shared_ptr<Graph> graph_of(const GraphFunction& function) const {
+    const auto other = instead_.find(&function);
+    return other == instead_.end() ? function.graph() : other->second;
   }
 
   // From outside to inside: what a call is replaced by is looked at next, and nothing is copied twice, however deep calls are.
@@ -156,7 +158,7 @@ class Inliner {
       Node* const after = node->next();
       const auto stack = node->callstack();
       if (node->kind() == c10::prim::CallFunction) node->removeInput(0);
-      torch::jit::inlineCallTo(node, callee, graph_of(callee).get());
+      torch::jit::inlineCallTo(node, callee, graph_of(*callee).get());
       node = before->next();
       if (!stack || !*stack) continue;
       Within within_call(*stack);
@@ -229,7 +231,7 @@ void add_kept(Block* block, const Classes& made, std::vector<GraphFunction*>& ke
 }  // namespace
 
 std::shared_ptr<Graph> inlined_copy(const GraphFunction& function, const Instead& instead) {
-  return Inliner(function.graph()->block(), instead).inlined(*function.graph());
+  return Inliner(function.graph()->block(), instead).inlined(function);
 }
 
 Functions called_by(const Functions& functions) {

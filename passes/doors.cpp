@@ -6,6 +6,7 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <functional>
 #include <iostream>
 #include <sstream>
 
@@ -52,29 +53,37 @@ bool is_somebodys_part(const torch::jit::Function& function, const Site& site) {
          function.qualname().qualifiedName().rfind("__torch__.torch.nn.", 0) == 0;
 }
 
-bool fuse_quietly(torch::jit::Function& function, bool again) noexcept {
+// What throws leaves alone what it was about to change.
+void quietly(const std::string& name, const std::function<void()>& what) noexcept {
   try {
+    what();
+  } catch (const std::exception& error) {
+    TORCH_WARN_ONCE("Tailor left ", name, " alone: ", error.what());
+  } catch (...) {  // nothing to say of it
+  }
+}
+
+bool fuse_quietly(torch::jit::Function& function, bool again) noexcept {
+  bool changed = false;
+  quietly("'" + function.name() + "'", [&] {
     PassOptions options;
     options.method = function.name();
     options.reasons = logging;
     options.fuses = automatic;
     auto result = fuse_function(function, options);
-    if (logging && (!again || result.changed)) {
-      std::erase_if(result.sites, [&](const Site& site) { return is_somebodys_part(function, site); });
-      log(result.sites);
-    }
-    return result.changed;
-  } catch (const std::exception& error) {
-    TORCH_WARN_ONCE("Tailor left '", function.name(), "' alone: ", error.what());
-  } catch (...) {  // nothing to say of it
-  }
-  return false;
+    changed = result.changed;
+    if (!logging || (again && !changed)) return;
+    std::erase_if(result.sites, [&](const Site& site) { return is_somebodys_part(function, site); });
+    log(result.sites);
+  });
+  return changed;
 }
 
 // Plain functions, not closures: scripting a BatchNorm carries the hooks through Python and back, and a closure would
 // come back as a Python object that waits for the interpreter's lock at exit.
 void on_module(torch::jit::Module module) {
   fuse_each(functions_of(module), fuse_quietly);
+  quietly("a module", [&] { run_ahead_behind_interfaces(module); });
   if (earlier_hooks().first) earlier_hooks().first(module);
 }
 
@@ -83,26 +92,24 @@ void on_function(torch::jit::StrongFunctionPtr function) {
   if (earlier_hooks().second) earlier_hooks().second(function);
 }
 
-// Also where what was fused was inlined beside a loop of a caller's, or of a method behind an interface.
+// Where nothing is to be fused, too, what was fused may have been inlined beside a loop of a caller's, or of a method behind an interface.
 bool is_of_interest(torch::jit::Block* block) {
-  return has_linear(block) || (has_tailor_op(block) && has_bare_loop(block));
+  return (automatic && has_linear(block)) || (has_tailor_op(block) && has_bare_loop(block));
 }
 
 void before_execution(std::shared_ptr<torch::jit::Graph>& graph) noexcept {
-  if (!automatic || !is_of_interest(graph->block())) return;
-  try {
+  if (!is_of_interest(graph->block())) return;
+  quietly("a graph of the executor", [&] {
     PassOptions options;
     options.method = "(executor)";
     options.is_executors = true;
     options.reasons = logging;
+    options.fuses = automatic;
     const auto copy = copy_of(*graph);
     const PassResult result = run_pass(copy, options);
     if (result.changed) graph = copy;
     log(result.sites);
-  } catch (const std::exception& error) {
-    TORCH_WARN_ONCE("Tailor left a graph of the executor alone: ", error.what());
-  } catch (...) {
-  }
+  });
 }
 
 // What torch makes of an object of Python's; the object where that is nothing.

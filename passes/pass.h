@@ -18,6 +18,7 @@ struct PassOptions {
   bool reasons = true;                         // whether anybody reads why a site was left alone
   bool fuses = true;                           // else only what was fused before is kept right, where it is called
   bool is_executors = false;                   // whose graph has a loop's turns one after another, all with the same op
+  bool joins_op = false;                       // freezing may inline the graph, which has no op perhaps, beside one
 };
 
 struct PassResult {

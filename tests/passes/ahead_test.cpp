@@ -24,7 +24,7 @@ using Names = std::vector<std::string>;
 void add_names(Block* top, Names& names) {
   for_each_block(top, [&](Block* block) {
     for (const Node* node : block->nodes())
-      if (is_tailor(node, "ahead")) names.push_back(name_of(node->input()));
+      if (is_tailor(node, "ahead") || is_tailor(node, "ahead_untyped")) names.push_back(name_of(node->input()));
   });
   for_each_fork(top, [&](Node&, const std::shared_ptr<Graph>& forked) { add_names(forked->block(), names); });
 }
@@ -71,7 +71,7 @@ TEST(Ahead, IsEachOfWhatALoopGives) {
   }
 }
 
-// And with it its type, once more, where torch would find another in the file's file.
+// And what the loop begins with: of both the type is said, where torch would find another.
 TEST(Ahead, IsAlsoATupleOfWhatMayBeMissing) {
   const auto graph = graph_with(R"(  %t : (Tensor, Tensor?) = prim::TupleConstruct(%x, %none)
   %l : (Tensor, Tensor?) = prim::Loop(%n, %yes, %t)
@@ -79,10 +79,26 @@ TEST(Ahead, IsAlsoATupleOfWhatMayBeMissing) {
       -> (%yes, %g)
   %z : ((Tensor, Tensor?), Tensor) = prim::TupleConstruct(%l, %x)
 )");
-  EXPECT_EQ(ahead_in(graph), Names{"Loop"});
+  EXPECT_EQ(ahead_in(graph), (Names{"TupleConstruct", "Loop"}));
   add_ahead(graph->block());
-  const torch::jit::Node* const reader = graph->return_node()->input(0)->node();
-  EXPECT_EQ(reader->input(0)->node()->kind(), c10::prim::unchecked_cast);
+  const auto is_said = [](const Value* value) {
+    return value->node()->kind() == c10::prim::unchecked_cast &&
+           is_tailor(value->node()->input()->node(), "ahead_untyped");
+  };
+  EXPECT_TRUE(is_said(graph->return_node()->input(0)->node()->input(0)));
+  EXPECT_TRUE(is_said(find(graph, "prim::Loop")->input(2)));
+}
+
+// Who reads a file finds that what the loop begins with has nothing in it, and then cannot give it something.
+TEST(Ahead, LeavesATypeThatTorchDoesNotFind) {
+  const auto graph = graph_with(R"(  %t : (Tensor, NoneType) = prim::TupleConstruct(%x, %none)
+  %a : Any, %u : int = tailor::ahead_untyped(%t)
+  %z : (Tensor, Tensor?) = prim::unchecked_cast(%a)
+)");
+  drop_ahead(graph->block());
+  const torch::jit::Node* const cast = graph->return_node()->input(0)->node();
+  ASSERT_EQ(cast->kind(), c10::prim::unchecked_cast);
+  EXPECT_EQ(cast->input()->node()->kind(), c10::prim::TupleConstruct);
 }
 
 TEST(Ahead, IsWhatABranchWithALoopGives) {

@@ -156,6 +156,21 @@ def forward(self, x, range: int = 3):
     return z""",
 }
 
+# The loop is a helper's, which reads what it read before, and what was fused is called.
+HELPED = """def both(self, a):
+    k = a.sum()
+    for i in range(a.size(0)):
+        k = k * a.mean() * 3
+    return torch.add(a, k).sum()
+def forward(self, x):
+    q = self.both(torch.tanh(x))
+    z = self.normed(x) + q
+    i = 0
+    while i < 3:
+        z = (z + z.mean()) * 0.5
+        i += 1
+    return z"""
+
 # These torch's interpreter does not get through where they are not fused, either.
 TORCHS_OWN = {"a caller's own reader", "a helper of the caller's"}
 
@@ -243,7 +258,6 @@ class AheadTest(Checks):
         for name, body in LATER.items():
             self.check_every_door(body, name)
 
-
     def test_where_only_a_part_is_fused(self):
         body = """n = x.size(0)
 q, v = torch.tanh(x[:, :1]), torch.relu(x)
@@ -258,8 +272,82 @@ z = torch.atan2(q, self.part(v, self.one))""" + TAIL
             for name, each in (("fused", model), ("frozen", torch.jit.freeze(model)), ("reloaded", torch.jit.freeze(reloaded(model)))):
                 self.same(each, tensors(build(body)(x)), x, name)
 
+    def test_the_executor_sees_what_nobody_else_did(self):
+        """With nothing to fuse, too."""
+        x = random_inputs(3)
+        with auto(False), torch.no_grad():
+            model = torch.jit.script(build(HELPED))
+            self.tailor.fuse_(model.normed)
+            self.assertTrue(is_fused(model.normed))
+            self.same(model, tensors(build(HELPED)(x)), x, "a part fused")
+            self.assertNotIn("tailor::", str(model.graph))
+
+    def test_loops_of_what_a_caller_that_fits_no_file_calls(self):
+        """Others call it, too, and it stays as it is: so nothing is fused there."""
+        x, body = random_inputs(3), HELPED.replace("x):", "x, range: int = 3):").replace("i < 3", "i < range")
+        expected = tensors(build(body)(x))
+        for door in (True, False):
+            with auto(door):
+                model = torch.jit.script(build(body))
+            with auto(False):
+                before = self.tailor.inspect(model)
+                report = self.tailor.fuse_(model)
+                self.assertEqual([before, self.tailor.fuse_(model), self.tailor.inspect(model)], [report] * 3)
+                self.assertIn("an argument is called `range`", report)
+                self.assertNotIn("tailor::", text_of(model))
+                for grad in (True, False):
+                    with torch.set_grad_enabled(grad):
+                        self.same(torch.jit.freeze(reloaded(model)), expected, x, f"{door}, {grad}, frozen")
+                        self.same(reloaded(model), expected, x, f"{door}, {grad}")
+
+    def test_what_is_taken_back_for_another_method(self):
+        """Two methods that fit no file call what is fused by itself: for the sake of the one, it is taken back in the other, too."""
+        first = "@torch.jit.export\ndef go(self, x, range: int):\n    z = self.normed(x)\n    for i in [1, 2]:\n        z = z * i\n    return z * range\n"
+        body = HELPED.replace("def forward(self, x):", first + "def forward(self, x, range: int = 3):").replace("i < 3", "i < range")
+        with auto(False):
+            model = torch.jit.script(build(body))
+            ways = (self.tailor.inspect, self.tailor.fuse_, self.tailor.inspect, self.tailor.fuse_)
+            reports = [way(model) for way in ways]
+        self.assertNotIn("tailor::", text_of(model))
+        self.assertEqual([reports[0]] * 3, reports[1:])
+        self.assertNotIn('"fused": true', reports[0])
+
+    def test_a_function_that_fits_no_file(self):
+        with auto(False):
+            part, caller = torch.jit.script(gated), torch.jit.script(calls_gated)
+            self.tailor.fuse_(part)
+            self.assertIn("tailor::", str(caller.inlined_graph))
+            self.assertNotIn('"fused": true', self.tailor.fuse_(caller))
+            self.assertNotIn("tailor::", str(caller.inlined_graph))
+
     def test_methods_behind_an_interface_once_they_are_inlined(self):
-        """Whether the executor has the loop of the one beside what was fused its pre-pass sees."""
+        """Whether the executor has the loop of the one beside what was fused its pre-pass sees, but not with gradients."""
+        eager, x = CallsOften().eval(), random_inputs(4)
+        with auto(False), torch.no_grad():
+            alone = torch.jit.script(Threefold().eval())  # the same class to torch, whose plan freezing would read
+            for _ in range(3):
+                alone(x, x.sum())
+        for door in (True, False):
+            with auto(door):
+                model = torch.jit.script(CallsOften().eval())
+            with auto(False):
+                if not door:
+                    self.tailor.fuse_(model)
+                self.assertTrue(is_fused(model))
+                for frozen in (torch.jit.freeze(model), reloaded(torch.jit.freeze(reloaded(model)))):
+                    self.same(frozen, tensors(eager(x)), x, f"frozen, {door}")
+                self.tailor.unfuse_(model)
+                self.assertNotIn("tailor::", text_of(model) + str(model.inner.graph))
+
+    def test_methods_behind_an_interface_where_nothing_is_fused(self):
+        model = CallsOften().eval()
+        model.normed = torch.nn.ReLU()
+        with auto(True):
+            model = torch.jit.script(model)
+        self.tailor.fuse_(model)
+        self.assertNotIn("tailor::", str(model.inner.graph))
+
+    def test_methods_behind_an_interface_in_a_frozen_module(self):
         eager, x = CallsOften().eval(), random_inputs(4)
         with auto(True):
             model = torch.jit.freeze(torch.jit.script(eager))
@@ -295,6 +383,22 @@ def fold_often(inner: Folds, x: torch.Tensor):
     return x
 
 
+def gated(x: torch.Tensor, w: torch.Tensor):
+    y = torch.nn.functional.linear(x, w)
+    return torch.sigmoid(y) * 2 + y
+
+
+def summed(x: torch.Tensor):
+    s = x.sum()
+    for _ in range(3):
+        s = s * x.mean()
+    return torch.add(x, s)
+
+
+def calls_gated(x: torch.Tensor, w: torch.Tensor, range: int):
+    return gated(x, w) + summed(x).sum() * range
+
+
 class Threefold(torch.nn.Module):
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         for _ in range(x.size(0)):
@@ -313,10 +417,10 @@ class CallsOften(torch.nn.Module):
     def forward(self, x):
         a = torch.tanh(x)
         k = self.inner.forward(a, a.sum())
-        z = self.normed(x) + k
+        z = self.normed(x)
         for _ in range(x.size(0)):
             z = (z + z.mean()) * 0.5
-        return z
+        return z, k
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import unittest
 import zipfile
-from typing import Optional
+from typing import Optional, Tuple
 
 import torch
 
@@ -40,6 +40,11 @@ GUARDED = {
     "unwritten.optional_one": "def forward(self, x, b: Optional[Tensor] = None):\n    return self.bn(F.linear(x, self.w, b) * self.scale)",
     "uniform.each": "y = torch.addmm(self.b, x, self.w.t()); y *= self.scale; return self.bn(y)",
     "ahead": "s = x.sum()\nfor i in range(3):\n    s = s * x.mean()\ny = F.linear(x, self.w)\nreturn torch.sigmoid(y) * s + y",
+    "ahead_untyped": """y = self.bn(self.gemm(x) * self.scale)
+t: Tuple[Tensor, Optional[Tensor]] = (y, None)
+for i in range(3):
+    t = (t[0] * 2, x)
+return t[0]""",
     "as_silu": "return F.silu((self.bn(self.gemm(x)) + self.one) / self.divisor)",
 }
 
@@ -57,7 +62,7 @@ class Small(models.Net):
 def small(body):
     torch.manual_seed(7)
     name, text = models.source_of(body)
-    space = {"Net": Small, "torch": torch, "F": torch.nn.functional, "Optional": Optional, "Tensor": torch.Tensor, "__name__": __name__}
+    space = {"Net": Small, "torch": torch, "F": torch.nn.functional, "Optional": Optional, "Tuple": Tuple, "Tensor": torch.Tensor, "__name__": __name__}
     exec(compile(text, name, "exec"), space)
     return space["Written"](body).double()
 

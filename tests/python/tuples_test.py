@@ -67,6 +67,25 @@ FROZEN = {
         for i in range(x.size(0)):
             s = (x, (i, s[0]))
         return y, s""",
+    "two loops": """s: Tuple[torch.Tensor, int, Optional[bool]] = (x, x.size(0), True)
+        for i in range(2):
+            s = (x, x.size(0), None)
+        for i in range(x.size(0)):
+            if i == 1:
+                s = (x, 3, True)
+        return y, s""",
+    "loops in loops": """s: Tuple[Optional[int], Optional[int], torch.Tensor] = (1, None, x)
+        for i in range(x.size(0)):
+            s = s
+            for j in range(2):
+                s = (1, n, x)
+        return y, s""",
+    "a union": """s: Tuple[Union[int, str, None], torch.Tensor, Optional[str]] = (None, x, None)
+        for i in range(x.size(0)):
+            s = s
+            for j in range(2):
+                s = (None, x + 1, 'a')
+        return y, s""",
     "a branch": """s: Tuple[torch.Tensor, Optional[torch.Tensor]] = (x, None)
         if x.size(0) > 3:
             s = (x, s[0])
@@ -100,7 +119,8 @@ class TuplesTest(Checks):
     def test_files_of_frozen_modules(self):
         x = torch.randn(5, 6)
         for name, body in FROZEN.items():
-            eager = net_of(source_of_part(body, "return self.part(x)"), f"<frozen {name}>").eval()
+            source = source_of_part(body, "return self.part(x)", ", n: Optional[int] = None")
+            eager = net_of(source, f"<frozen {name}>").eval()
             with auto(True):
                 model = torch.jit.script(eager)
             self.assertTrue(is_fused(model), name)

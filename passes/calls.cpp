@@ -76,6 +76,16 @@ bool has_while(Block* top) {
   return found;
 }
 
+// Of a function that is to be inlined, in what is forked, too.
+bool has_call(Block* top) {
+  bool found = false;
+  for_each_block(top, [&](Block* block) {
+    for (Node* node : block->nodes()) found = found || torch::jit::tryToGraphFunction(node);
+  });
+  for_each_fork(top, [&](Node&, const std::shared_ptr<Graph>& forked) { found = found || has_call(forked->block()); });
+  return found;
+}
+
 using Stack = torch::jit::InlinedCallStackPtr;
 
 // The calls of `outer`, and within the last of them those of `inner`. Functions may be gone: they are not asked for their names.
@@ -128,10 +138,10 @@ class Inliner {
   }
 
  private:
-  // What a fork runs, a graph that is nobody else's.
+  // What a fork runs, a graph that is nobody else's: whoever copied the node has copied it, too.
   void inline_in_fork(Node* node) {
     const auto forked = forked_graph(node);
-    if (!forked) return;
+    if (!forked || !has_call(forked->block())) return;
     auto own = inlined_fork(*forked);
     node->g_(c10::attr::Subgraph, own ? std::move(own) : copy_of(*forked));
   }

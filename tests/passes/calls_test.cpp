@@ -93,10 +93,10 @@ TEST(InlinedCopy, LeavesTheGraphsOfAllAlone) {
 }
 
 // Of the processor, for this thread: what else runs on the machine does not count.
-double seconds_to_inline(const Module& module) {
+double seconds_to_inline(const Module& module, const Instead& instead = {}) {
   timespec begin{}, end{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
-  for (int i = 0; i < 3; ++i) inlined_copy(forward_of(module));
+  for (int i = 0; i < 3; ++i) inlined_copy(forward_of(module), instead);
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
   return static_cast<double>(end.tv_sec - begin.tv_sec) + 1e-9 * static_cast<double>(end.tv_nsec - begin.tv_nsec);
 }
@@ -106,6 +106,21 @@ TEST(InlinedCopy, GrowsWithTheDepthOfCalls) {
   const Module few = nested(25), many = nested(200);
   seconds_to_inline(few);
   const double little = seconds_to_inline(few), much = seconds_to_inline(many);
+  EXPECT_LT(much, 24 * little + 0.1) << little << " s, " << much << " s";
+}
+
+// In a fused graph, what is forked has nothing to inline any more; if it were copied anew at each depth, it would be 64 times.
+TEST(InlinedCopy, GrowsWithTheDepthOfForks) {
+  const auto seconds_for = [](int depth) {
+    std::string body = "def p0(self, x):\n  return torch.relu(x)\n";
+    for (int i = 1; i < depth; ++i)
+      body += "def p" + std::to_string(i) + "(self, x):\n  return torch.wait(fork(self.p" + std::to_string(i - 1) +
+              ", x)) * 2\n";
+    const Module module = net(body + "def forward(self, x):\n  return self.p" + std::to_string(depth - 1) + "(x)\n");
+    return seconds_to_inline(module, {{&forward_of(module), inlined_copy(forward_of(module))}});
+  };
+  seconds_for(10);
+  const double little = seconds_for(25), much = seconds_for(200);
   EXPECT_LT(much, 24 * little + 0.1) << little << " s, " << much << " s";
 }
 

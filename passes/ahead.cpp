@@ -58,6 +58,11 @@ Node* said_again(const Node* own) {
   return next->kind() == c10::prim::unchecked_cast ? next : nullptr;
 }
 
+// Of something narrower than the loop goes on with torch's printer says the type by itself.
+bool begins_loops(const Value* value) {
+  return std::ranges::all_of(value->uses(), [](const auto& use) { return use.user->kind() == c10::prim::Loop; });
+}
+
 // The nodes that hand it on, which stand nowhere yet.
 std::vector<Node*> hand_on(Value* value, const Node* line, const c10::TypePtr& type) {
   if (!may_be_found_otherwise(type)) return {make_ahead(value, line)};
@@ -140,7 +145,8 @@ void drop_ahead(Block* top) {
   for_each_block(top, [](Block* block) {
     for (auto node = block->nodes().begin(); node != block->nodes().end(); ++node) {
       if (!is_ahead(*node) && node->kind() != held) continue;
-      if (Node* const cast = said_again(*node); cast && *cast->output()->type() == *node->input()->type()) {
+      Node* const cast = said_again(*node);
+      if (cast && (begins_loops(cast->output()) || *cast->output()->type() == *node->input()->type())) {
         cast->output()->replaceAllUsesWith(node->output(0));
         cast->destroy();
       }

@@ -6,7 +6,9 @@
 #include "forks.h"
 
 namespace tailor {
+namespace {
 
+// Whether the type, or that of something in it, is one of several: a Union, Any, an interface.
 bool is_vague(const c10::TypePtr& type) {
   constexpr c10::TypeKind vague[] = {c10::TypeKind::AnyType, c10::TypeKind::InterfaceType, c10::TypeKind::UnionType,
                                      c10::TypeKind::NumberType};
@@ -15,8 +17,6 @@ bool is_vague(const c10::TypePtr& type) {
   const auto parts = type->containedTypes();
   return std::any_of(parts.begin(), parts.end(), is_vague);
 }
-
-namespace {
 
 // Whether something that the type holds may be missing.
 bool may_hold_none(const c10::TypePtr& type, bool is_held = false) {

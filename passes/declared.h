@@ -9,9 +9,6 @@
 
 namespace tailor {
 
-// Whether the type, or that of something in it, is one of several: a Union, Any, an interface.
-bool is_vague(const c10::TypePtr& type);
-
 // Whether the type, or that of something in it, may turn out to be another: an Optional, a Union, Any, an interface.
 bool leaves_open(const c10::TypePtr& type);
 

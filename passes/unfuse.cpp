@@ -12,6 +12,7 @@
 #include "match.h"
 #include "pass.h"
 #include "rewrite.h"
+#include "wide_tuples.h"
 
 namespace tailor {
 namespace {
@@ -360,6 +361,7 @@ bool unfuse_graph(const std::shared_ptr<Graph>& graph, std::vector<Site>& sites,
   drop_unwritten(graph->block());  // read again where the author read it
   Unfuser(*graph, sites, method, unknown).run(graph->block());
   turn_back(graph->block());
+  widen_tuples(graph->block());  // freezing may have taken parts of them for what they are
   for_each_block(graph->block(), [&](Block* block) {
     for (Node* node : block->nodes())
       if (const auto forked = forked_graph(node)) unfuse_graph(forked, sites, method, unknown);

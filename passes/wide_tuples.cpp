@@ -82,10 +82,33 @@ bool is_wide(Value* value, const c10::TypePtr& wanted) {
   return true;
 }
 
+// The type that a reader of the file finds.
+c10::TypePtr found_type(Value* value) {
+  if (const Value* const origin = folded(value)) return origin->type();
+  const auto tuple = open_tuple(value->type());
+  if (!tuple || value->node()->kind() != c10::prim::TupleConstruct) return value->type();
+  std::vector<c10::TypePtr> parts;
+  for (Value* part : value->node()->inputs()) parts.push_back(found_type(part));
+  return c10::TupleType::create(parts);
+}
+
+// A loop's variable has its type said where it begins as something of another type, also in what freezing makes of the graph.
+bool begins_as_another(Node* loop, std::size_t input, const c10::TypePtr& wanted) {
+  Value* const value = loop->input(input);
+  if (value->node()->kind() != c10::prim::TupleConstruct) return false;
+  const auto found = found_type(value);
+  if (*found == *wanted || !found->isSubtypeOf(*wanted)) return false;
+  if (*value->type() == *found) return true;
+  Node* const tuple = loop->owningGraph()->createTuple(value->node()->inputs())->insertBefore(loop);
+  loop->replaceInput(input, tuple->output()->setType(found));
+  return true;
+}
+
 // `reader` reads it where something of the type `wanted` goes.
 void widen_input(Node* reader, std::size_t input, const c10::TypePtr& wanted) {
   Value* const value = reader->input(input);
   if (!open_tuple(wanted) || is_wide(value, wanted)) return;
+  if (reader->kind() == c10::prim::Loop && begins_as_another(reader, input, wanted)) return;
   reader->replaceInput(input, widened(value, wanted, reader));
 }
 

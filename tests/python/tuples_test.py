@@ -67,6 +67,22 @@ FROZEN = {
         for i in range(x.size(0)):
             s = (x, (i, s[0]))
         return y, s""",
+    "what a call was given": """s: Tuple[Tuple[Tuple[Optional[torch.Tensor], str]]] = (((a, "s"),),)
+        for i in range(x.size(0)):
+            for j in range(2):
+                s = (((x, "s"),),)
+        return y, s""",
+    "what a caller decided": """s: Tuple[Optional[float]] = (k,)
+        j = 0
+        while j < 3:
+            j += 1
+            for i in range(2):
+                for _ in range(2):
+                    s = s
+            for i in range(2):
+                if k is None:
+                    s = (1.5,)
+        return y, s""",
     "two loops": """s: Tuple[torch.Tensor, int, Optional[bool]] = (x, x.size(0), True)
         for i in range(2):
             s = (x, x.size(0), None)
@@ -90,6 +106,10 @@ FROZEN = {
         if x.size(0) > 3:
             s = (x, s[0])
         return y, s""",
+}
+FROZEN_FORWARDS = {
+    "what a call was given": "return self.part(x, x, 1.0)",
+    "what a caller decided": "k = 0.5 if x.size(0) > 9 else 1.0; return self.part(x, None, k)",
 }
 
 
@@ -119,15 +139,17 @@ class TuplesTest(Checks):
     def test_files_of_frozen_modules(self):
         x = torch.randn(5, 6)
         for name, body in FROZEN.items():
-            source = source_of_part(body, "return self.part(x)", ", n: Optional[int] = None")
+            source = source_of_part(body, FROZEN_FORWARDS.get(name, "return self.part(x)"), ", n: Optional[int] = None")
             eager = net_of(source, f"<frozen {name}>").eval()
             with auto(True):
                 model = torch.jit.script(eager)
             self.assertTrue(is_fused(model), name)
-            model = torch.jit.freeze(model)
+            model, unfused = torch.jit.freeze(model), torch.jit.freeze(model)
+            self.tailor.unfuse_(unfused)
             for generation in range(3):
                 self.assert_equal(model(x), eager(x), f"{name}, {generation}")
-                model = reloaded(model)
+                self.assert_equal(unfused(x), eager(x), f"{name}, unfused, {generation}")
+                model, unfused = reloaded(model), reloaded(unfused)
 
     def test_files_of_files(self):
         """What is read from a file and saved again has lost what torch knew of the first."""

@@ -47,7 +47,7 @@ bool may_loop(const Node* node) {
 
 // Of a tuple in which something may be missing torch finds one type of a loop's variable where it begins to read a file, and another
 // afterwards, and freezing takes away a cast that says no more than is known. So what such a variable begins with, and what it ends as,
-// is handed on as something of any type, and a cast says the type again.
+// and what a branch makes of one, is handed on as something of any type, and a cast says the type again.
 bool may_be_found_otherwise(const c10::TypePtr& type) {
   return type->kind() == c10::TypeKind::TupleType && leaves_open(type);
 }
@@ -58,9 +58,12 @@ Node* said_again(const Node* own) {
   return next->kind() == c10::prim::unchecked_cast ? next : nullptr;
 }
 
-// Of something narrower than the loop goes on with torch's printer says the type by itself.
-bool begins_loops(const Value* value) {
-  return std::ranges::all_of(value->uses(), [](const auto& use) { return use.user->kind() == c10::prim::Loop; });
+// Of something narrower than a loop goes on with torch's printer says the type by itself, and sides are widened (wide_tuples.h).
+bool begins_loops_or_ends_sides(const Value* value) {
+  return std::ranges::all_of(value->uses(), [](const auto& use) {
+    const bool ends_side = use.user->kind() == c10::prim::Return && use.user->owningBlock()->owningNode();
+    return ends_side || use.user->kind() == c10::prim::Loop;
+  });
 }
 
 // The nodes that hand it on, which stand nowhere yet.
@@ -84,15 +87,24 @@ void put_results_ahead(Node* node) {
   }
 }
 
+// `reader` reads it where something of the type goes.
+void say_type(Node* reader, std::size_t input, const c10::TypePtr& type, const Node* line) {
+  if (!may_be_found_otherwise(type)) return;
+  const auto nodes = hand_on(reader->input(input), line, type);
+  for (Node* each : nodes) each->insertBefore(reader);
+  reader->replaceInput(input, nodes.back()->output(0));
+}
+
 void say_what_begins(Node* loop) {
   const torch::jit::LoopView view(loop);
-  for (std::size_t i = 0; i < view.carriedInputs().size(); ++i) {
-    const auto& type = view.bodyCarriedInputs()[i]->type();
-    if (!may_be_found_otherwise(type)) continue;
-    const auto nodes = hand_on(view.carriedInputs()[i], loop, type);
-    for (Node* each : nodes) each->insertBefore(loop);
-    loop->replaceInput(i + 2, nodes.back()->output(0));
-  }
+  for (std::size_t i = 0; i < view.carriedInputs().size(); ++i)
+    say_type(loop, i + 2, view.bodyCarriedInputs()[i]->type(), loop);
+}
+
+void say_what_sides_give(Node* branch) {
+  for (Block* side : branch->blocks())
+    for (std::size_t i = 0; i < branch->outputs().size(); ++i)
+      say_type(side->return_node(), i, branch->output(i)->type(), branch);
 }
 
 // What no loop makes in this graph, one may where the graph is inlined. Also what is read first: before it may stand what the op's own
@@ -111,6 +123,7 @@ void add_in(Block* block) {
     for (Block* inner : node->blocks()) add_in(inner);
     if (is_ours(node)) put_arguments_ahead(node);
     if (node->kind() == c10::prim::Loop) say_what_begins(node);
+    if (node->kind() == c10::prim::If) say_what_sides_give(node);
     if (may_loop(node)) put_results_ahead(node);
   }
 }
@@ -146,7 +159,7 @@ void drop_ahead(Block* top) {
     for (auto node = block->nodes().begin(); node != block->nodes().end(); ++node) {
       if (!is_ahead(*node) && node->kind() != held) continue;
       Node* const cast = said_again(*node);
-      if (cast && (begins_loops(cast->output()) || *cast->output()->type() == *node->input()->type())) {
+      if (cast && (begins_loops_or_ends_sides(cast->output()) || *cast->output()->type() == *node->input()->type())) {
         cast->output()->replaceAllUsesWith(node->output(0));
         cast->destroy();
       }

@@ -83,7 +83,6 @@ bool fuse_quietly(torch::jit::Function& function, bool again) noexcept {
 // come back as a Python object that waits for the interpreter's lock at exit.
 void on_module(torch::jit::Module module) {
   fuse_each(functions_of(module), fuse_quietly);
-  quietly("a module", [&] { run_ahead_behind_interfaces(module); });
   if (earlier_hooks().first) earlier_hooks().first(module);
 }
 

@@ -102,6 +102,7 @@ class Collection {
   explicit Collection(const Module& module) { add(module, ""); }
 
   std::vector<Member> members;
+  // The methods of modules that their owner knows by an interface only: those are all that he can use of them.
   Functions through_interfaces;
 
  private:
@@ -166,18 +167,6 @@ std::vector<Function*> functions_of(const Module& module) {
   for (const auto* hooks : {&type->getForwardPreHooks(), &type->getForwardHooks()})
     all.insert(all.end(), hooks->begin(), hooks->end());
   return all;
-}
-
-std::vector<GraphFunction*> behind_interfaces(const Module& module) {
-  const Collection collection(module);
-  std::vector<GraphFunction*> functions;
-  for (const Member& member : collection.members)
-    if (collection.through_interfaces.contains(member.function)) functions.push_back(member.function);
-  return functions;
-}
-
-std::vector<GraphFunction*> functions_within(const Module& module) {
-  return Members{std::move(Collection(module).members), {}}.functions();
 }
 
 std::string Member::name() const { return path.empty() ? function->name() : path + "." + function->name(); }

@@ -11,12 +11,6 @@ namespace tailor {
 // The methods of the module's class, and its forward hooks, which are none of them.
 std::vector<torch::jit::Function*> functions_of(const torch::jit::Module& module);
 
-// The methods of modules in the module that their owner knows by an interface only: those are all that he can use of them.
-std::vector<torch::jit::GraphFunction*> behind_interfaces(const torch::jit::Module& module);
-
-// The functions of the module and of all that are in it, those of each class once.
-std::vector<torch::jit::GraphFunction*> functions_within(const torch::jit::Module& module);
-
 struct Member {
   std::string path;  // of the submodule whose method it is; empty for the module's own, and for what is no module's
   torch::jit::GraphFunction* function;

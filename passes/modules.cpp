@@ -54,6 +54,11 @@ std::shared_ptr<Graph> with_ahead(const GraphFunction& function, Instead instead
   return has_bare_loop(inlined_copy(function, instead)->block()) ? nullptr : own;
 }
 
+// Of a function that fits no file, and so goes on calling: whether what it calls must not be fused where it calls it.
+bool bars_callees(const GraphFunction& function, const PassResult& result, const Instead& instead = {}) {
+  return result.changed || (result.lacks_ahead && !with_ahead(function, instead));
+}
+
 void unfuse_all(const std::vector<GraphFunction*>& functions) {
   const auto all = with_called(functions);
   for (GraphFunction* function : all) {
@@ -70,28 +75,68 @@ PassOptions options_of(const Member& member, const Options& options) {
   return pass;
 }
 
-PassResult look_at(const Member& member, const std::shared_ptr<Graph>& graph, const Options& options) {
-  return run_pass(graph, options_of(member, options));
+// Functions of which nothing is fused for the sake of one that calls them, and why.
+using Barred = std::unordered_map<GraphFunction*, std::string>;
+
+PassResult look_at(const Member& member, const std::shared_ptr<Graph>& graph, const Options& options,
+                   const Barred& barred = {}) {
+  PassOptions pass = options_of(member, options);
+  if (const auto found = barred.find(member.function); found != barred.end()) pass.leave = found->second;
+  return run_pass(graph, pass);
 }
 
-// The graphs that fuse gives the methods, but for what it takes back for one that fits no file.
-Instead made_by_fuse(const Members& members, const Options& options) {
-  Instead made;
+// Bars what methods that fit no file must not call fused, and returns what is new: taken back, it may bring bare loops before another such
+// method, which is to be asked again. `fused`: the graphs of what they call, where those are not the functions' own.
+std::vector<GraphFunction*> bar(const std::vector<const Member*>& unfit, const Options& options, Barred& barred,
+                                const Instead& fused = {}) {
+  std::vector<GraphFunction*> added;
+  for (const Member* member : unfit) {
+    if (barred.contains(member->function)) continue;
+    const PassResult result = look_at(*member, inlined_copy(*member->function, fused), options);
+    if (!bars_callees(*member->function, result, fused)) continue;
+    const std::string reason =
+        "`" + spoken_name(*member->function) + "` calls it, and cannot be fused: " + result.unfit;
+    for (GraphFunction* callee : with_called({member->function}))
+      if (barred.emplace(callee, reason).second) added.push_back(callee);
+  }
+  return added;
+}
+
+// What fuse makes of methods that call what is fused by itself.
+struct Foreseen {
+  Instead fused;
+  Barred barred;
+};
+
+Foreseen foresee(const Members& members, const Options& options) {
+  Foreseen foreseen;
   std::vector<const Member*> unfit;
   for (const Member& member : members.all) {
     const auto graph = inlined_copy(*member.function);
     const PassResult result = look_at(member, graph, options);
-    if (result.fits_no_file)
+    if (!result.unfit.empty())
       unfit.push_back(&member);
     else if (result.changed)
-      made.emplace(member.function, graph);
+      foreseen.fused.emplace(member.function, graph);
   }
-  for (const Member* member : unfit) {
-    const PassResult calling = look_at(*member, inlined_copy(*member->function, made), options);
-    if (calling.changed || (calling.lacks_ahead && !with_ahead(*member->function, made)))
-      for (GraphFunction* function : with_called({member->function})) made.erase(function);
-  }
-  return made;
+  auto& [fused, barred] = foreseen;
+  for (auto added = bar(unfit, options, barred, fused); !added.empty(); added = bar(unfit, options, barred, fused))
+    for (GraphFunction* function : added) fused.erase(function);
+  return foreseen;
+}
+
+// Rewrites the function's own graph, unless that would fit no file.
+PassResult rewrite_function(GraphFunction& function, const PassOptions& options) {
+  // Where there is nothing to do, a copy of the whole takes longer than to find that out.
+  const auto has_either = [](const torch::jit::Block* block) { return has_linear(block) || has_tailor_op(block); };
+  if (!Leads(options.fuses ? +has_either : has_tailor_op).from(function)) return {};
+  const auto graph = inlined_copy(function);
+  PassResult result = run_pass(graph, options);
+  if (!result.changed || !result.unfit.empty()) return result;
+  drop_unread(graph->block());
+  result.changed = !is_as_before(*function.graph(), *graph);
+  if (result.changed) set_graph(function, graph);
+  return result;
 }
 
 // Takes specimens of the fused sites only where somebody wants them: each is two graphs.
@@ -101,30 +146,56 @@ Report fuse_methods(Module& module, const Options& options, std::vector<Specimen
   const auto functions = members.functions();
   std::unordered_map<const Function*, const Member*> member_of;
   for (const Member& member : members.all) member_of.emplace(member.function, &member);
-  std::unordered_map<const Function*, std::vector<Site>> sites;
-  std::vector<const Member*> unfit;
+  struct Made {
+    std::vector<Site> sites;
+    std::vector<Specimen> specimens;
+    bool is_unfit = false;
+    std::shared_ptr<Graph> before;
+  };
+  std::unordered_map<const Function*, Made> made;
   fuse_each({functions.begin(), functions.end()}, [&](Function& function, bool again) {
     const Member& member = *member_of.at(&function);
     PassOptions pass = options_of(member, options);
     std::vector<Specimen> taken;
     if (specimens) pass.specimens = &taken;
-    auto result = fuse_function(function, pass);
-    if (!again || result.changed) sites[&function] = std::move(result.sites);
-    if (result.fits_no_file) unfit.push_back(&member);
+    Made& mine = made[&function];
+    if (!again) mine.before = member.function->graph();
+    auto result = rewrite_function(*member.function, pass);
+    mine.is_unfit = !result.unfit.empty();
+    if (again && !result.changed) return false;
+    mine.sites = std::move(result.sites);
     for (Specimen& specimen : taken)
       for (Origin& origin : specimen.inputs)
         if (!origin.attribute.empty() && !member.path.empty()) origin.attribute = member.path + "." + origin.attribute;
-    if (specimens) std::move(taken.begin(), taken.end(), std::back_inserter(*specimens));
+    mine.specimens = std::move(taken);
     return result.changed;
   });
-  // They go on calling, and what they call may have been fused after them, or taken back for another's sake.
-  for (const Member* member : unfit)
-    sites[member->function] = look_at(*member, inlined_copy(*member->function), options).sites;
-  run_ahead_behind_interfaces(module);
-  forget_plans(functions);
-  Report report;
+
+  std::vector<const Member*> unfit;
   for (const Member& member : members.all)
-    if (members.entries.contains(member.function)) append(report.sites, std::move(sites[member.function]));
+    if (made[member.function].is_unfit) unfit.push_back(&member);
+  Barred barred;
+  for (auto added = bar(unfit, options, barred); !added.empty(); added = bar(unfit, options, barred)) {
+    for (GraphFunction* function : added)
+      if (const auto found = made.find(function); found != made.end()) set_graph(*function, found->second.before);
+    unfuse_all(added);  // what was fused before
+  }
+  for (const Member& member : members.all) {
+    Made& mine = made[member.function];
+    if (!mine.is_unfit && !barred.contains(member.function)) continue;
+    PassResult result = look_at(member, inlined_copy(*member.function), options, barred);
+    if (result.lacks_ahead) set_graph(*member.function, with_ahead(*member.function));  // and is not barred
+    mine.sites = std::move(result.sites);
+    mine.specimens.clear();
+  }
+  forget_plans(functions);
+
+  Report report;
+  for (const Member& member : members.all) {
+    Made& mine = made[member.function];
+    if (members.entries.contains(member.function)) append(report.sites, std::move(mine.sites));
+    if (specimens) std::move(mine.specimens.begin(), mine.specimens.end(), std::back_inserter(*specimens));
+  }
   return report;
 }
 
@@ -141,34 +212,15 @@ void fuse_each(const std::vector<Function*>& functions, const std::function<bool
 PassResult fuse_function(Function& function, const PassOptions& options) {
   auto* graph_function = torch::jit::tryToGraphFunction(function);
   if (!graph_function) return {};
-  // Where there is nothing to do, a copy of the whole takes longer than to find that out.
-  const auto has_either = [](const torch::jit::Block* block) { return has_linear(block) || has_tailor_op(block); };
-  if (!options.joins_op && !Leads(options.fuses ? +has_either : has_tailor_op).from(function)) return {};
-  const auto graph = inlined_copy(*graph_function);
-  PassResult result = run_pass(graph, options);
-  const auto own = result.lacks_ahead ? with_ahead(*graph_function) : nullptr;
-  if (own) {
-    set_graph(*graph_function, own);
-  } else if (result.lacks_ahead || (result.changed && result.fits_no_file)) {
-    // Nothing was fused there: what it calls was, and must not be where it calls it. So that is taken back in what it calls.
+  PassResult result = rewrite_function(*graph_function, options);
+  if (result.unfit.empty()) return result;
+  if (bars_callees(*graph_function, result)) {
     unfuse_all({graph_function});
-    if (result.lacks_ahead) result.sites = run_pass(inlined_copy(*graph_function), options).sites;
-  } else if (result.changed) {
-    drop_unread(graph->block());
-    result.changed = !is_as_before(*graph_function->graph(), *graph);
-    if (result.changed) set_graph(*graph_function, graph);
+    result.sites = run_pass(inlined_copy(*graph_function), options).sites;
+  } else if (result.lacks_ahead) {
+    set_graph(*graph_function, with_ahead(*graph_function));
   }
   return result;
-}
-
-void run_ahead_behind_interfaces(const Module& module) {
-  const auto behind = behind_interfaces(module);
-  if (behind.empty() || !needs_tailor(module)) return;
-  PassOptions pass;
-  pass.fuses = false;
-  pass.joins_op = true;
-  for (GraphFunction* function : behind)
-    if (fuse_function(*function, pass).changed) forget_plans({function});  // freezing reads them
 }
 
 Report fuse(Module& module, const Options& options, std::vector<Specimen>& specimens) {
@@ -195,18 +247,22 @@ Report inspect(Function& function) {
 
 Report inspect(const Module& module, const Options& options) {
   check_rules(options);
-  Report report;
   const Members members = members_of(module);
-  std::optional<Instead> made;
+  std::vector<std::pair<const Member*, PassResult>> results;
+  bool all_fit = true;
   for (const Member& member : members.all) {
     if (!members.entries.contains(member.function)) continue;
-    PassResult result = look_at(member, inlined_copy(*member.function), options);
-    if (result.fits_no_file) {  // it goes on calling what is fused by itself
-      if (!made) made = made_by_fuse(members, options);
-      result = look_at(member, inlined_copy(*member.function, *made), options);
-    }
-    append(report.sites, std::move(result.sites));
+    results.emplace_back(&member, look_at(member, inlined_copy(*member.function), options));
+    all_fit = all_fit && results.back().second.unfit.empty();
   }
+  if (!all_fit) {
+    const auto [fused, barred] = foresee(members, options);
+    for (auto& [member, result] : results)
+      if (!result.unfit.empty() || barred.contains(member->function))
+        result = look_at(*member, inlined_copy(*member->function, fused), options, barred);
+  }
+  Report report;
+  for (auto& [member, result] : results) append(report.sites, std::move(result.sites));
   return report;
 }
 
@@ -230,7 +286,7 @@ Report unfuse(Function& function) {
 }
 
 bool needs_tailor(const Module& module) {
-  const auto all = with_called(functions_within(module));
+  const auto all = with_called(members_of(module).functions());
   return std::any_of(all.begin(), all.end(),
                      [](GraphFunction* function) { return has_tailor_op(function->graph()->block()); });
 }

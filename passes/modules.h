@@ -18,9 +18,6 @@ PassResult fuse_function(torch::jit::Function& function, const PassOptions& opti
 void fuse_each(const std::vector<torch::jit::Function*>& functions,
                const std::function<bool(torch::jit::Function&, bool again)>& fuse);
 
-// Where anything in the module is fused, freezing may put beside it what it finds behind interfaces: loops there run ahead, too.
-void run_ahead_behind_interfaces(const torch::jit::Module& module);
-
 // What is done with a module, done with a function that is no method.
 Report fuse(torch::jit::Function& function);
 Report unfuse(torch::jit::Function& function);

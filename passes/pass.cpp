@@ -268,13 +268,13 @@ PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& opti
   // While the executor runs, others may compile classes: it looks at none.
   const auto unit = options.is_executors ? nullptr : unit_of(*graph);
   const std::string unfit = options.is_executors ? "" : fits_no_file(*graph);  // nobody makes a file of the executor's
-  PassResult result = run_on(graph, options, unfit, unit);
-  result.fits_no_file = !unfit.empty();
-  const bool runs_ahead = options.joins_op || has_tailor_op(graph->block());
-  if (runs_ahead && has_bare && !result.changed)  // the loops are its own, the op is one that it calls, or is beside it
+  PassResult result = run_on(graph, options, unfit.empty() ? options.leave : unfit, unit);
+  result.unfit = unfit;
+  const bool is_fused = has_tailor_op(graph->block());
+  if (is_fused && has_bare && !result.changed)  // it calls what was fused, and has loops of its own
     (unfit.empty() ? result.changed : result.lacks_ahead) = true;
   if (result.changed) make_readable(graph);
-  if (runs_ahead) add_ahead(graph->block());
+  if (is_fused) add_ahead(graph->block());
   return result;
 }
 

@@ -18,14 +18,14 @@ struct PassOptions {
   bool reasons = true;                         // whether anybody reads why a site was left alone
   bool fuses = true;                           // else only what was fused before is kept right, where it is called
   bool is_executors = false;                   // whose graph has a loop's turns one after another, all with the same op
-  bool joins_op = false;                       // freezing may inline the graph, which has no op perhaps, beside one
+  std::string leave;                           // a reason to leave all chains alone; empty where there is none
 };
 
 struct PassResult {
-  std::vector<Site> sites;    // every linear of the graph
-  bool changed = false;       // something was fused that was not, so that the graph is worth keeping
-  bool fits_no_file = false;  // the graph, because calls were inlined
-  bool lacks_ahead = false;   // for that reason alone: it has ops, and loops that do not run ahead (ahead.h)
+  std::vector<Site> sites;   // every linear of the graph
+  bool changed = false;      // something was fused that was not, so that the graph is worth keeping
+  std::string unfit;         // why the graph fits no file, because calls were inlined; empty where it does
+  bool lacks_ahead = false;  // for that reason alone: it has ops, and loops that do not run ahead (ahead.h)
 };
 
 // Expects calls to be inlined, and a graph that may be spoiled: a copy. Where it throws, or where nothing changed, the

@@ -89,6 +89,20 @@ TEST(Ahead, IsAlsoATupleOfWhatMayBeMissing) {
   EXPECT_TRUE(is_said(find(graph, "prim::Loop")->input(2)));
 }
 
+// Torch folds what a branch gives, too.
+TEST(Ahead, SaysWhatABranchGives) {
+  const auto graph = graph_with(R"(  %c : bool = aten::Bool(%x)
+  %z : (Tensor, Tensor?) = prim::If(%c)
+    block0():
+      %t : (Tensor, Tensor?) = prim::TupleConstruct(%x, %none)
+      -> (%t)
+    block1():
+      %u : (Tensor, Tensor?) = prim::TupleConstruct(%x, %x)
+      -> (%u)
+)");
+  EXPECT_EQ(ahead_in(graph), (Names{"TupleConstruct", "TupleConstruct"}));
+}
+
 // Who reads a file finds that what the loop begins with has nothing in it, and then cannot give it something.
 TEST(Ahead, LeavesATypeThatTorchDoesNotFind) {
   const auto graph = graph_with(R"(  %t : (Tensor, NoneType) = prim::TupleConstruct(%x, %none)

@@ -1,11 +1,12 @@
 """Loops whose result is read beside what they read: torch's interpreter would run them in the midst of reading the arguments."""
 import io
+import json
 
 import torch
 import torch.nn.functional as F
 
 import models
-from checks import Checks, auto, main, reloaded
+from checks import Checks, auto, calls_of, main, reloaded
 from scripted import is_fused, random_inputs, text_of
 
 # That torch's interpreter would lose something takes that a loop reads no constant which is not read behind it, too.
@@ -273,13 +274,15 @@ z = torch.atan2(q, self.part(v, self.one))""" + TAIL
                 self.same(each, tensors(build(body)(x)), x, name)
 
     def test_the_executor_sees_what_nobody_else_did(self):
-        """With nothing to fuse, too."""
-        x = random_inputs(3)
+        """And with auto off fuses nothing besides."""
+        x, body = random_inputs(3), HELPED.replace("return z", "return z, self.bn(self.gemm(x) * self.scale)")
         with auto(False), torch.no_grad():
-            model = torch.jit.script(build(HELPED))
+            model = torch.jit.script(build(body))
             self.tailor.fuse_(model.normed)
             self.assertTrue(is_fused(model.normed))
-            self.same(model, tensors(build(HELPED)(x)), x, "a part fused")
+            before = calls_of("linear_mul_batch_norm")
+            self.same(model, tensors(build(body)(x)), x, "a part fused")
+            self.assertEqual(calls_of("linear_mul_batch_norm"), before)
             self.assertNotIn("tailor::", str(model.graph))
 
     def test_loops_of_what_a_caller_that_fits_no_file_calls(self):
@@ -312,6 +315,24 @@ z = torch.atan2(q, self.part(v, self.one))""" + TAIL
         self.assertEqual([reports[0]] * 3, reports[1:])
         self.assertNotIn('"fused": true', reports[0])
 
+    def test_what_calls_what_is_taken_back(self):
+        """Whoever stands first among the methods, each way says the same, and a second time changes nothing."""
+        for make in (OtherFirst, ByALoop, OneAfterAnother):
+            with auto(False):
+                model = torch.jit.script(make().eval())
+                before = self.tailor.inspect(model)
+                reports, graphs = [], []
+                for _ in range(3):
+                    reports += [self.tailor.fuse_(model), self.tailor.inspect(model)]
+                    methods = ((part, name) for part in model.modules() for name in ("forward", "other", "one", "helper"))
+                    graphs.append([str(getattr(part, name).graph) for part, name in methods if hasattr(part, name)])
+            self.assertEqual([before] * 6, reports, make)
+            self.assertEqual([graphs[0]] * 3, graphs, make)
+            for site in json.loads(before)["sites"]:
+                there = str(getattr(model, site["method"]).inlined_graph)
+                self.assertEqual(site["fused"], "tailor::linear" in there, f"{make}, {site}")
+            self.tailor.unfuse_(model)
+
     def test_a_function_that_fits_no_file(self):
         with auto(False):
             part, caller = torch.jit.script(gated), torch.jit.script(calls_gated)
@@ -321,31 +342,15 @@ z = torch.atan2(q, self.part(v, self.one))""" + TAIL
             self.assertNotIn("tailor::", str(caller.inlined_graph))
 
     def test_methods_behind_an_interface_once_they_are_inlined(self):
-        """Whether the executor has the loop of the one beside what was fused its pre-pass sees, but not with gradients."""
+        """By freezing, after which only the executor sees the loop of the one beside what was fused."""
         eager, x = CallsOften().eval(), random_inputs(4)
         with auto(False), torch.no_grad():
-            alone = torch.jit.script(Threefold().eval())  # the same class to torch, whose plan freezing would read
-            for _ in range(3):
-                alone(x, x.sum())
-        for door in (True, False):
-            with auto(door):
-                model = torch.jit.script(CallsOften().eval())
-            with auto(False):
-                if not door:
-                    self.tailor.fuse_(model)
-                self.assertTrue(is_fused(model))
-                for frozen in (torch.jit.freeze(model), reloaded(torch.jit.freeze(reloaded(model)))):
-                    self.same(frozen, tensors(eager(x)), x, f"frozen, {door}")
-                self.tailor.unfuse_(model)
-                self.assertNotIn("tailor::", text_of(model) + str(model.inner.graph))
-
-    def test_methods_behind_an_interface_where_nothing_is_fused(self):
-        model = CallsOften().eval()
-        model.normed = torch.nn.ReLU()
-        with auto(True):
-            model = torch.jit.script(model)
-        self.tailor.fuse_(model)
-        self.assertNotIn("tailor::", str(model.inner.graph))
+            model = torch.jit.script(eager)
+            self.tailor.fuse_(model)
+            self.assertTrue(is_fused(model))
+            self.assertNotIn("tailor::", str(model.inner.graph))
+            self.same(torch.jit.freeze(model), tensors(eager(x)), x, "frozen")
+            self.tailor.unfuse_(model)  # its classes are others', too
 
     def test_methods_behind_an_interface_in_a_frozen_module(self):
         eager, x = CallsOften().eval(), random_inputs(4)
@@ -397,6 +402,76 @@ def summed(x: torch.Tensor):
 
 def calls_gated(x: torch.Tensor, w: torch.Tensor, range: int):
     return gated(x, w) + summed(x).sum() * range
+
+
+def in_hundredths(x: torch.Tensor) -> int:
+    return int(x * 100)
+
+
+class OtherFirst(torch.nn.Module):
+    """Its forward fits no file, and calls a method that is fused by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.normed = Normed()
+
+    @torch.jit.export
+    def other(self, x):
+        z = self.normed(x)
+        s = z.sum()
+        for _ in range(x.size(0)):
+            s = s * z.mean()
+        return torch.add(z, s)
+
+    def forward(self, x, int: int = 3):
+        return self.other(x) * int + in_hundredths(x.mean())
+
+
+class ByALoop(OtherFirst):
+    """And a helper that has a loop, and is not."""
+
+    def helper(self, x):
+        s = x.sum()
+        for _ in range(x.size(0)):
+            s = s * x.mean()
+        return torch.add(x, s)
+
+    def forward(self, x, int: int = 3):
+        return self.other(x) * int + self.helper(x).sum() + in_hundredths(x.mean())
+
+
+class Looped(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.normed = Normed()
+
+    def forward(self, x):
+        z = self.normed(x)
+        s = z.sum()
+        for _ in range(x.size(0)):
+            s = s * z.mean()
+        return torch.add(z, s)
+
+
+class OneAfterAnother(OtherFirst):
+    """What is taken back for the one has a loop, which the other calls, too, beside something else."""
+
+    def __init__(self):
+        super().__init__()
+        self.looped, self.part = Looped(), Part()
+
+    @torch.jit.export
+    def one(self, x, int: int):
+        return self.looped(x) * int + self.part(x, x.sum()) + in_hundredths(x.mean())
+
+    def helper(self, x):
+        s = x.sum()
+        for _ in range(x.size(0)):
+            s = s * x.mean()
+        return torch.add(x, s)
+
+    def forward(self, x, int: int = 3):
+        return self.looped(x) * int + self.helper(x).sum() + in_hundredths(x.mean())
 
 
 class Threefold(torch.nn.Module):

@@ -102,6 +102,13 @@ FROZEN = {
             for j in range(2):
                 s = (None, x + 1, 'a')
         return y, s""",
+    "branches that differ": """s: Tuple[torch.Tensor, Any] = (y, None)
+        for i in range(x.size(0)):
+            if i == 0:
+                s = (y, 3)
+            elif i == 1:
+                s = (y, [y])
+        return s[0]""",
     "a branch": """s: Tuple[torch.Tensor, Optional[torch.Tensor]] = (x, None)
         if x.size(0) > 3:
             s = (x, s[0])

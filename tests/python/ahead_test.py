@@ -303,6 +303,17 @@ z = torch.atan2(q, self.part(v, self.one))""" + TAIL
                         self.same(torch.jit.freeze(reloaded(model)), expected, x, f"{door}, {grad}, frozen")
                         self.same(reloaded(model), expected, x, f"{door}, {grad}")
 
+    def test_a_caller_that_fits_no_file_once_it_is_scripted(self):
+        class Own(Normed):  # nobody has unfused that class
+            pass
+
+        model = models.build(LATER["a caller that fits no file"]).eval()
+        model.normed = Own()
+        with auto(True):
+            model = torch.jit.script(model)
+        self.assertTrue(is_fused(model))
+        self.assertIn("tailor::ahead", str(model.graph))
+
     def test_what_is_taken_back_for_another_method(self):
         """Two methods that fit no file call what is fused by itself: for the sake of the one, it is taken back in the other, too."""
         first = "@torch.jit.export\ndef go(self, x, range: int):\n    z = self.normed(x)\n    for i in [1, 2]:\n        z = z * i\n    return z * range\n"

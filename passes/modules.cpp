@@ -153,7 +153,7 @@ Report fuse_methods(Module& module, const Options& options, std::vector<Specimen
     std::shared_ptr<Graph> before;
   };
   std::unordered_map<const Function*, Made> made;
-  fuse_each({functions.begin(), functions.end()}, [&](Function& function, bool again) {
+  const auto fuse_one = [&](Function& function, bool again) {
     const Member& member = *member_of.at(&function);
     PassOptions pass = options_of(member, options);
     std::vector<Specimen> taken;
@@ -169,16 +169,25 @@ Report fuse_methods(Module& module, const Options& options, std::vector<Specimen
         if (!origin.attribute.empty() && !member.path.empty()) origin.attribute = member.path + "." + origin.attribute;
     mine.specimens = std::move(taken);
     return result.changed;
-  });
+  };
+  fuse_each({functions.begin(), functions.end()}, fuse_one);
 
   std::vector<const Member*> unfit;
   for (const Member& member : members.all)
     if (made[member.function].is_unfit) unfit.push_back(&member);
   Barred barred;
   for (auto added = bar(unfit, options, barred); !added.empty(); added = bar(unfit, options, barred)) {
-    for (GraphFunction* function : added)
-      if (const auto found = made.find(function); found != made.end()) set_graph(*function, found->second.before);
-    unfuse_all(added);  // what was fused before
+    while (!added.empty()) {
+      for (GraphFunction* function : added)
+        if (const auto found = made.find(function); found != made.end()) set_graph(*function, found->second.before);
+      unfuse_all(added);                   // what was fused before
+      std::vector<GraphFunction*> called;  // by graphs that had it inlined until now
+      for (GraphFunction* function : with_called(added))
+        if (barred.emplace(function, barred.at(added.front())).second) called.push_back(function);
+      added = std::move(called);
+    }
+    for (GraphFunction* function : functions)  // those that called them fused
+      if (!barred.contains(function) && !made[function].is_unfit) fuse_one(*function, true);
   }
   for (const Member& member : members.all) {
     Made& mine = made[member.function];

@@ -328,7 +328,7 @@ z = torch.atan2(q, self.part(v, self.one))""" + TAIL
 
     def test_what_calls_what_is_taken_back(self):
         """Whoever stands first among the methods, each way says the same, and a second time changes nothing."""
-        for make in (OtherFirst, ByALoop, OneAfterAnother):
+        for make in (OtherFirst, ByALoop, CallsWhatIsBarred, OneAfterAnother):
             with auto(False):
                 model = torch.jit.script(make().eval())
                 before = self.tailor.inspect(model)
@@ -449,6 +449,21 @@ class ByALoop(OtherFirst):
 
     def forward(self, x, int: int = 3):
         return self.other(x) * int + self.helper(x).sum() + in_hundredths(x.mean())
+
+
+class CallsWhatIsBarred(OtherFirst):
+    """Its method `one` has no chain of its own, and calls what is fused by itself until that is taken back for another module's sake."""
+
+    def __init__(self):
+        super().__init__()
+        self.sub = ByALoop()
+
+    @torch.jit.export
+    def one(self, x):
+        return torch.relu(self.normed(x))
+
+    def forward(self, x, int: int = 3):
+        return self.sub(x) * int + in_hundredths(x.mean())
 
 
 class Looped(torch.nn.Module):

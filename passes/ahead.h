@@ -2,7 +2,8 @@
 // interpreter runs the loop where that reader reads it, and a variable that it has read for the last time by its count it clears. Of an
 // argument that is read before the loop, and in it, that is the loop's first turn: the second finds nothing, or None. A fused op reads
 // together what its author read apart, so where there is one, loops run ahead of whoever reads them: behind each stands `tailor::ahead`,
-// which has two results, and what has two the interpreter runs where it stands.
+// which has two results, and what has two the interpreter runs where it stands. `tailor::ahead_untyped` also keeps from torch what is
+// known of tuples that such a loop, or a branch, goes on with: a file has to say the type that they have (docs/pass.md).
 #pragma once
 #include "graph.h"
 

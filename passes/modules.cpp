@@ -1,10 +1,9 @@
 #include "modules.h"
 
 #include <algorithm>
-#include <optional>
 #include <unordered_map>
 
-#include "ahead.h"
+#include "barred.h"
 #include "calls.h"
 #include "entries.h"
 #include "file.h"
@@ -44,21 +43,6 @@ bool is_as_before(Graph& before, Graph& after) {
   return has_tailor_op(before.block()) && without_names(before) == without_names(after);
 }
 
-// The function's graph, which goes on calling, with what runs its loops ahead. Null where that is not enough: what it calls is
-// others', too, and a loop there stays as it is.
-std::shared_ptr<Graph> with_ahead(const GraphFunction& function, Instead instead = {}) {
-  auto own = copy_of(*function.graph());
-  drop_ahead(own->block());
-  add_ahead(own->block());
-  instead[&function] = own;
-  return has_bare_loop(inlined_copy(function, instead)->block()) ? nullptr : own;
-}
-
-// Of a function that fits no file, and so goes on calling: whether what it calls must not be fused where it calls it.
-bool bars_callees(const GraphFunction& function, const PassResult& result, const Instead& instead = {}) {
-  return result.changed || (result.lacks_ahead && !with_ahead(function, instead));
-}
-
 void unfuse_all(const std::vector<GraphFunction*>& functions) {
   const auto all = with_called(functions);
   for (GraphFunction* function : all) {
@@ -66,63 +50,6 @@ void unfuse_all(const std::vector<GraphFunction*>& functions) {
     if (unfuse_graph(function->graph(), counted_elsewhere, "")) drop_unread(function->graph()->block());
   }
   forget_plans(all);
-}
-
-PassOptions options_of(const Member& member, const Options& options) {
-  PassOptions pass;
-  pass.rules = options.rules;
-  pass.method = member.name();
-  return pass;
-}
-
-// Functions of which nothing is fused for the sake of one that calls them, and why.
-using Barred = std::unordered_map<GraphFunction*, std::string>;
-
-PassResult look_at(const Member& member, const std::shared_ptr<Graph>& graph, const Options& options,
-                   const Barred& barred = {}) {
-  PassOptions pass = options_of(member, options);
-  if (const auto found = barred.find(member.function); found != barred.end()) pass.leave = found->second;
-  return run_pass(graph, pass);
-}
-
-// Bars what methods that fit no file must not call fused, and returns what is new: taken back, it may bring bare loops before another such
-// method, which is to be asked again. `fused`: the graphs of what they call, where those are not the functions' own.
-std::vector<GraphFunction*> bar(const std::vector<const Member*>& unfit, const Options& options, Barred& barred,
-                                const Instead& fused = {}) {
-  std::vector<GraphFunction*> added;
-  for (const Member* member : unfit) {
-    if (barred.contains(member->function)) continue;
-    const PassResult result = look_at(*member, inlined_copy(*member->function, fused), options);
-    if (!bars_callees(*member->function, result, fused)) continue;
-    const std::string reason =
-        "`" + spoken_name(*member->function) + "` calls it, and cannot be fused: " + result.unfit;
-    for (GraphFunction* callee : with_called({member->function}))
-      if (barred.emplace(callee, reason).second) added.push_back(callee);
-  }
-  return added;
-}
-
-// What fuse makes of methods that call what is fused by itself.
-struct Foreseen {
-  Instead fused;
-  Barred barred;
-};
-
-Foreseen foresee(const Members& members, const Options& options) {
-  Foreseen foreseen;
-  std::vector<const Member*> unfit;
-  for (const Member& member : members.all) {
-    const auto graph = inlined_copy(*member.function);
-    const PassResult result = look_at(member, graph, options);
-    if (!result.unfit.empty())
-      unfit.push_back(&member);
-    else if (result.changed)
-      foreseen.fused.emplace(member.function, graph);
-  }
-  auto& [fused, barred] = foreseen;
-  for (auto added = bar(unfit, options, barred, fused); !added.empty(); added = bar(unfit, options, barred, fused))
-    for (GraphFunction* function : added) fused.erase(function);
-  return foreseen;
 }
 
 // Rewrites the function's own graph, unless that would fit no file.
@@ -139,73 +66,108 @@ PassResult rewrite_function(GraphFunction& function, const PassOptions& options)
   return result;
 }
 
-// Takes specimens of the fused sites only where somebody wants them: each is two graphs.
-Report fuse_methods(Module& module, const Options& options, std::vector<Specimen>* specimens) {
-  check_rules(options);
-  const Members members = members_of(module);
-  const auto functions = members.functions();
-  std::unordered_map<const Function*, const Member*> member_of;
-  for (const Member& member : members.all) member_of.emplace(member.function, &member);
+// A module's methods, fused one after the other, and what became of each.
+class MethodFuser {
+ public:
+  // Takes specimens of the fused sites only where somebody wants them: each is two graphs.
+  MethodFuser(const Members& members, const Options& options, bool takes_specimens)
+      : members_(members), options_(options), takes_specimens_(takes_specimens) {
+    for (const Member& member : members.all) members_of_functions_.emplace(member.function, &member);
+  }
+
+  void run() {
+    const auto functions = members_.functions();
+    fuse_each({functions.begin(), functions.end()},
+              [&](Function& function, bool again) { return fuse_one(function, again); });
+    settle_unfit();
+    forget_plans(functions);
+  }
+
+  Report report(std::vector<Specimen>* specimens) {
+    Report report;
+    for (const Member& member : members_.all) {
+      Made& made = made_[member.function];
+      if (members_.entries.contains(member.function)) append(report.sites, std::move(made.sites));
+      if (specimens) std::move(made.specimens.begin(), made.specimens.end(), std::back_inserter(*specimens));
+    }
+    return report;
+  }
+
+ private:
   struct Made {
+    std::shared_ptr<Graph> before;
     std::vector<Site> sites;
     std::vector<Specimen> specimens;
     bool is_unfit = false;
-    std::shared_ptr<Graph> before;
   };
-  std::unordered_map<const Function*, Made> made;
-  const auto fuse_one = [&](Function& function, bool again) {
-    const Member& member = *member_of.at(&function);
-    PassOptions pass = options_of(member, options);
+
+  bool fuse_one(Function& function, bool again) {
+    const Member& member = *members_of_functions_.at(&function);
+    PassOptions pass = options_of(member, options_);
     std::vector<Specimen> taken;
-    if (specimens) pass.specimens = &taken;
-    Made& mine = made[&function];
-    if (!again) mine.before = member.function->graph();
+    if (takes_specimens_) pass.specimens = &taken;
+    Made& made = made_[&function];
+    if (!again) made.before = member.function->graph();
     auto result = rewrite_function(*member.function, pass);
-    mine.is_unfit = !result.unfit.empty();
+    made.is_unfit = !result.unfit.empty();
     if (again && !result.changed) return false;
-    mine.sites = std::move(result.sites);
+    made.sites = std::move(result.sites);
     for (Specimen& specimen : taken)
       for (Origin& origin : specimen.inputs)
         if (!origin.attribute.empty() && !member.path.empty()) origin.attribute = member.path + "." + origin.attribute;
-    mine.specimens = std::move(taken);
+    made.specimens = std::move(taken);
     return result.changed;
-  };
-  fuse_each({functions.begin(), functions.end()}, fuse_one);
+  }
 
-  std::vector<const Member*> unfit;
-  for (const Member& member : members.all)
-    if (made[member.function].is_unfit) unfit.push_back(&member);
-  Barred barred;
-  for (auto added = bar(unfit, options, barred); !added.empty(); added = bar(unfit, options, barred)) {
+  // Those that fit no file go on calling what was fused, as far as that may be.
+  void settle_unfit() {
+    std::vector<const Member*> unfit;
+    for (const Member& member : members_.all)
+      if (made_[member.function].is_unfit) unfit.push_back(&member);
+    Barred barred;
+    for (auto added = bar(unfit, options_, barred); !added.empty(); added = bar(unfit, options_, barred)) {
+      take_back(std::move(added), barred);
+      for (GraphFunction* function : members_.functions())  // those that called them fused
+        if (!barred.contains(function) && !made_[function].is_unfit) fuse_one(*function, true);
+    }
+    for (const Member& member : members_.all) {
+      Made& made = made_[member.function];
+      if (!made.is_unfit && !barred.contains(member.function)) continue;
+      PassResult result = look_at(member, inlined_copy(*member.function), options_, barred);
+      if (result.lacks_ahead)
+        if (auto own = with_ahead(*member.function)) set_graph(*member.function, std::move(own));
+      made.sites = std::move(result.sites);
+      made.specimens.clear();
+    }
+  }
+
+  // They have their graphs of before, which may call more than those did that had calls inlined: that is barred, too.
+  void take_back(std::vector<GraphFunction*> added, Barred& barred) {
     while (!added.empty()) {
       for (GraphFunction* function : added)
-        if (const auto found = made.find(function); found != made.end()) set_graph(*function, found->second.before);
-      unfuse_all(added);                   // what was fused before
-      std::vector<GraphFunction*> called;  // by graphs that had it inlined until now
+        if (const auto found = made_.find(function); found != made_.end()) set_graph(*function, found->second.before);
+      unfuse_all(added);  // what was fused before
+      const std::string reason = barred.at(added.front());
+      std::vector<GraphFunction*> called;
       for (GraphFunction* function : with_called(added))
-        if (barred.emplace(function, barred.at(added.front())).second) called.push_back(function);
+        if (barred.emplace(function, reason).second) called.push_back(function);
       added = std::move(called);
     }
-    for (GraphFunction* function : functions)  // those that called them fused
-      if (!barred.contains(function) && !made[function].is_unfit) fuse_one(*function, true);
   }
-  for (const Member& member : members.all) {
-    Made& mine = made[member.function];
-    if (!mine.is_unfit && !barred.contains(member.function)) continue;
-    PassResult result = look_at(member, inlined_copy(*member.function), options, barred);
-    if (result.lacks_ahead) set_graph(*member.function, with_ahead(*member.function));  // and is not barred
-    mine.sites = std::move(result.sites);
-    mine.specimens.clear();
-  }
-  forget_plans(functions);
 
-  Report report;
-  for (const Member& member : members.all) {
-    Made& mine = made[member.function];
-    if (members.entries.contains(member.function)) append(report.sites, std::move(mine.sites));
-    if (specimens) std::move(mine.specimens.begin(), mine.specimens.end(), std::back_inserter(*specimens));
-  }
-  return report;
+  const Members& members_;
+  const Options& options_;
+  const bool takes_specimens_;
+  std::unordered_map<const Function*, const Member*> members_of_functions_;
+  std::unordered_map<const Function*, Made> made_;
+};
+
+Report fuse_methods(Module& module, const Options& options, std::vector<Specimen>* specimens) {
+  check_rules(options);
+  const Members members = members_of(module);
+  MethodFuser fuser(members, options, specimens != nullptr);
+  fuser.run();
+  return fuser.report(specimens);
 }
 
 }  // namespace
@@ -223,11 +185,11 @@ PassResult fuse_function(Function& function, const PassOptions& options) {
   if (!graph_function) return {};
   PassResult result = rewrite_function(*graph_function, options);
   if (result.unfit.empty()) return result;
-  if (bars_callees(*graph_function, result)) {
+  if (auto own = result.lacks_ahead ? with_ahead(*graph_function) : nullptr) {
+    set_graph(*graph_function, std::move(own));
+  } else if (result.lacks_ahead || result.changed) {
     unfuse_all({graph_function});
     result.sites = run_pass(inlined_copy(*graph_function), options).sites;
-  } else if (result.lacks_ahead) {
-    set_graph(*graph_function, with_ahead(*graph_function));
   }
   return result;
 }

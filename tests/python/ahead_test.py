@@ -1,12 +1,10 @@
 """Loops whose result is read beside what they read: torch's interpreter would run them in the midst of reading the arguments."""
 import io
-import json
 
 import torch
-import torch.nn.functional as F
 
-import models
-from checks import Checks, auto, calls_of, main, reloaded
+from checks import auto, calls_of, main, reloaded
+from looped import HELPED, Looping, Normed, UNFIT, build, tensors
 from scripted import is_fused, random_inputs, text_of
 
 # That torch's interpreter would lose something takes that a loop reads no constant which is not read behind it, too.
@@ -141,86 +139,14 @@ def forward(self, x):
     for i in range(x.size(0)):
         z = (z + z.mean()) * 0.5
     return z""",
-    "a caller that fits no file": """def rooted(self, a):
-    for i in range(a.size(0)):
-        a = torch.tanh(a)
-    return a
-def forward(self, x, range: int = 3):
-    a = self.rooted(x)
-    s = a.sum()
-    while bool(s.mean() < 30.0):
-        s = s + a.abs().mean() + 3
-    q = torch.add(a, s).mean()
-    z = self.normed(x) + q
-    while bool(z.mean() < 30.0):
-        z = z + z.abs().mean() * range
-    return z""",
+    "a caller that fits no file": UNFIT,
 }
-
-# The loop is a helper's, which reads what it read before, and what was fused is called.
-HELPED = """def both(self, a):
-    k = a.sum()
-    for i in range(a.size(0)):
-        k = k * a.mean() * 3
-    return torch.add(a, k).sum()
-def forward(self, x):
-    q = self.both(torch.tanh(x))
-    z = self.normed(x) + q
-    i = 0
-    while i < 3:
-        z = (z + z.mean()) * 0.5
-        i += 1
-    return z"""
 
 # These torch's interpreter does not get through where they are not fused, either.
 TORCHS_OWN = {"a caller's own reader", "a helper of the caller's"}
 
 
-class Part(torch.nn.Module):
-    """Fused by itself, where it is called from."""
-
-    def __init__(self):
-        super().__init__()
-        self.w = torch.nn.Parameter(torch.randn(models.N, models.K) * 0.4)
-
-    def forward(self, x, s):
-        y = torch.nn.functional.linear(x, self.w)
-        return torch.sigmoid(y) * s + y
-
-
-class Normed(torch.nn.Module):
-    """Has the constant 3 in it once it is fused: of its check, which stands for the third step."""
-
-    def __init__(self):
-        super().__init__()
-        self.gemm, self.gn, self.b = torch.nn.Linear(models.K, models.N), torch.nn.GroupNorm(4, models.N), torch.nn.Parameter(torch.randn(models.N))
-
-    def forward(self, x):
-        return torch.group_norm(F.silu(self.gemm(x) + self.b), 4, self.gn.weight, self.gn.bias, 1e-5, True)
-
-
-def build(body):
-    model = models.build(body).eval()
-    for name, part in (("part", Part), ("normed", Normed)):
-        if f"self.{name}(" in body and f"def {name}" not in body:
-            setattr(model, name, part())
-    return model
-
-
-def tensors(value):
-    """All that is in tuples, but for the None that the last body puts there."""
-    if not isinstance(value, tuple):
-        return [value]
-    return [tensor for one in value if one is not None for tensor in tensors(one)]
-
-
-class AheadTest(Checks):
-    def same(self, model, expected, x, what):
-        for call in range(3):
-            results = tensors(model(x))
-            self.assertTrue(all(isinstance(one, torch.Tensor) for one in results), f"{what}, call {call}")
-            torch.testing.assert_close(results, expected, msg=lambda text: f"{what}, call {call}: {text}")
-
+class AheadTest(Looping):
     def check_every_door(self, body, name):
         """Also frozen, which inlines what is called."""
         x = random_inputs(3)
@@ -285,73 +211,6 @@ z = torch.atan2(q, self.part(v, self.one))""" + TAIL
             self.assertEqual(calls_of("linear_mul_batch_norm"), before)
             self.assertNotIn("tailor::", str(model.graph))
 
-    def test_loops_of_what_a_caller_that_fits_no_file_calls(self):
-        """Others call it, too, and it stays as it is: so nothing is fused there."""
-        x, body = random_inputs(3), HELPED.replace("x):", "x, range: int = 3):").replace("i < 3", "i < range")
-        expected = tensors(build(body)(x))
-        for door in (True, False):
-            with auto(door):
-                model = torch.jit.script(build(body))
-            with auto(False):
-                before = self.tailor.inspect(model)
-                report = self.tailor.fuse_(model)
-                self.assertEqual([before, self.tailor.fuse_(model), self.tailor.inspect(model)], [report] * 3)
-                self.assertIn("an argument is called `range`", report)
-                self.assertNotIn("tailor::", text_of(model))
-                for grad in (True, False):
-                    with torch.set_grad_enabled(grad):
-                        self.same(torch.jit.freeze(reloaded(model)), expected, x, f"{door}, {grad}, frozen")
-                        self.same(reloaded(model), expected, x, f"{door}, {grad}")
-
-    def test_a_caller_that_fits_no_file_once_it_is_scripted(self):
-        class Own(Normed):  # nobody has unfused that class
-            pass
-
-        model = models.build(LATER["a caller that fits no file"]).eval()
-        model.normed = Own()
-        with auto(True):
-            model = torch.jit.script(model)
-        self.assertTrue(is_fused(model))
-        self.assertIn("tailor::ahead", str(model.graph))
-
-    def test_what_is_taken_back_for_another_method(self):
-        """Two methods that fit no file call what is fused by itself: for the sake of the one, it is taken back in the other, too."""
-        first = "@torch.jit.export\ndef go(self, x, range: int):\n    z = self.normed(x)\n    for i in [1, 2]:\n        z = z * i\n    return z * range\n"
-        body = HELPED.replace("def forward(self, x):", first + "def forward(self, x, range: int = 3):").replace("i < 3", "i < range")
-        with auto(False):
-            model = torch.jit.script(build(body))
-            ways = (self.tailor.inspect, self.tailor.fuse_, self.tailor.inspect, self.tailor.fuse_)
-            reports = [way(model) for way in ways]
-        self.assertNotIn("tailor::", text_of(model))
-        self.assertEqual([reports[0]] * 3, reports[1:])
-        self.assertNotIn('"fused": true', reports[0])
-
-    def test_what_calls_what_is_taken_back(self):
-        """Whoever stands first among the methods, each way says the same, and a second time changes nothing."""
-        for make in (OtherFirst, ByALoop, CallsWhatIsBarred, OneAfterAnother):
-            with auto(False):
-                model = torch.jit.script(make().eval())
-                before = self.tailor.inspect(model)
-                reports, graphs = [], []
-                for _ in range(3):
-                    reports += [self.tailor.fuse_(model), self.tailor.inspect(model)]
-                    methods = ((part, name) for part in model.modules() for name in ("forward", "other", "one", "helper"))
-                    graphs.append([str(getattr(part, name).graph) for part, name in methods if hasattr(part, name)])
-            self.assertEqual([before] * 6, reports, make)
-            self.assertEqual([graphs[0]] * 3, graphs, make)
-            for site in json.loads(before)["sites"]:
-                there = str(getattr(model, site["method"]).inlined_graph)
-                self.assertEqual(site["fused"], "tailor::linear" in there, f"{make}, {site}")
-            self.tailor.unfuse_(model)
-
-    def test_a_function_that_fits_no_file(self):
-        with auto(False):
-            part, caller = torch.jit.script(gated), torch.jit.script(calls_gated)
-            self.tailor.fuse_(part)
-            self.assertIn("tailor::", str(caller.inlined_graph))
-            self.assertNotIn('"fused": true', self.tailor.fuse_(caller))
-            self.assertNotIn("tailor::", str(caller.inlined_graph))
-
     def test_methods_behind_an_interface_once_they_are_inlined(self):
         """By freezing, after which only the executor sees the loop of the one beside what was fused."""
         eager, x = CallsOften().eval(), random_inputs(4)
@@ -397,107 +256,6 @@ def fold_often(inner: Folds, x: torch.Tensor):
     for _ in range(3):
         x = inner.forward(x, x)
     return x
-
-
-def gated(x: torch.Tensor, w: torch.Tensor):
-    y = torch.nn.functional.linear(x, w)
-    return torch.sigmoid(y) * 2 + y
-
-
-def summed(x: torch.Tensor):
-    s = x.sum()
-    for _ in range(3):
-        s = s * x.mean()
-    return torch.add(x, s)
-
-
-def calls_gated(x: torch.Tensor, w: torch.Tensor, range: int):
-    return gated(x, w) + summed(x).sum() * range
-
-
-def in_hundredths(x: torch.Tensor) -> int:
-    return int(x * 100)
-
-
-class OtherFirst(torch.nn.Module):
-    """Its forward fits no file, and calls a method that is fused by itself."""
-
-    def __init__(self):
-        super().__init__()
-        self.normed = Normed()
-
-    @torch.jit.export
-    def other(self, x):
-        z = self.normed(x)
-        s = z.sum()
-        for _ in range(x.size(0)):
-            s = s * z.mean()
-        return torch.add(z, s)
-
-    def forward(self, x, int: int = 3):
-        return self.other(x) * int + in_hundredths(x.mean())
-
-
-class ByALoop(OtherFirst):
-    """And a helper that has a loop, and is not."""
-
-    def helper(self, x):
-        s = x.sum()
-        for _ in range(x.size(0)):
-            s = s * x.mean()
-        return torch.add(x, s)
-
-    def forward(self, x, int: int = 3):
-        return self.other(x) * int + self.helper(x).sum() + in_hundredths(x.mean())
-
-
-class CallsWhatIsBarred(OtherFirst):
-    """Its method `one` has no chain of its own, and calls what is fused by itself until that is taken back for another module's sake."""
-
-    def __init__(self):
-        super().__init__()
-        self.sub = ByALoop()
-
-    @torch.jit.export
-    def one(self, x):
-        return torch.relu(self.normed(x))
-
-    def forward(self, x, int: int = 3):
-        return self.sub(x) * int + in_hundredths(x.mean())
-
-
-class Looped(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.normed = Normed()
-
-    def forward(self, x):
-        z = self.normed(x)
-        s = z.sum()
-        for _ in range(x.size(0)):
-            s = s * z.mean()
-        return torch.add(z, s)
-
-
-class OneAfterAnother(OtherFirst):
-    """What is taken back for the one has a loop, which the other calls, too, beside something else."""
-
-    def __init__(self):
-        super().__init__()
-        self.looped, self.part = Looped(), Part()
-
-    @torch.jit.export
-    def one(self, x, int: int):
-        return self.looped(x) * int + self.part(x, x.sum()) + in_hundredths(x.mean())
-
-    def helper(self, x):
-        s = x.sum()
-        for _ in range(x.size(0)):
-            s = s * x.mean()
-        return torch.add(x, s)
-
-    def forward(self, x, int: int = 3):
-        return self.looped(x) * int + self.helper(x).sum() + in_hundredths(x.mean())
 
 
 class Threefold(torch.nn.Module):

@@ -109,16 +109,20 @@ class BarredTest(Looping):
                         self.same(torch.jit.freeze(reloaded(model)), expected, x, f"{door}, {grad}, frozen")
                         self.same(reloaded(model), expected, x, f"{door}, {grad}")
 
-    def test_a_caller_that_fits_no_file_once_it_is_scripted(self):
-        class Own(Normed):  # nobody has unfused that class
-            pass
+    def test_a_caller_whose_loops_are_its_own(self):
+        """It calls what is fused, and its loops run ahead."""
+        for door in (True, False):
+            class Own(Normed):  # nobody has unfused that class
+                pass
 
-        model = models.build(UNFIT).eval()
-        model.normed = Own()
-        with auto(True):
-            model = torch.jit.script(model)
-        self.assertTrue(is_fused(model))
-        self.assertIn("tailor::ahead", str(model.graph))
+            model = models.build(UNFIT).eval()
+            model.normed = Own()
+            with auto(door):
+                model = torch.jit.script(model)
+            if not door:
+                self.tailor.fuse_(model)
+            self.assertTrue(is_fused(model))
+            self.assertIn("tailor::ahead", str(model.graph))
 
     def test_what_is_taken_back_for_another_method(self):
         """Two methods that fit no file call what is fused by itself: for the sake of the one, it is taken back in the other, too."""

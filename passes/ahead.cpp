@@ -111,7 +111,9 @@ void say_what_sides_give(Node* branch) {
 // reader reads.
 void put_arguments_ahead(Node* node) {
   for (std::size_t i = 0; i < node->inputs().size(); ++i) {
-    const Node* const made_by = node->input(i)->node();
+    Value* value = node->input(i);
+    while (Value* const before = before_held(value)) value = before;
+    const Node* const made_by = value->node();
     if (made_by->kind() == c10::prim::Constant || made_by->kind() == c10::prim::GetAttr || is_ours(made_by)) continue;
     node->replaceInput(i, make_ahead(node->input(i), node)->insertBefore(node)->output(0));
   }

@@ -44,6 +44,17 @@ std::vector<GraphFunction*> bar(const std::vector<const Member*>& unfit, const O
   return added;
 }
 
+namespace {
+
+std::shared_ptr<Graph> unfused_copy(const GraphFunction& function) {
+  auto graph = copy_of(*function.graph());
+  std::vector<Site> counted_elsewhere;
+  unfuse_graph(graph, counted_elsewhere, "");
+  return graph;
+}
+
+}  // namespace
+
 Foreseen foresee(const Members& members, const Options& options) {
   Foreseen foreseen;
   auto& [fused, barred] = foreseen;
@@ -57,7 +68,7 @@ Foreseen foresee(const Members& members, const Options& options) {
       fused.emplace(member.function, graph);
   }
   for (auto added = bar(unfit, options, barred, fused); !added.empty(); added = bar(unfit, options, barred, fused))
-    for (GraphFunction* function : added) fused.erase(function);
+    for (GraphFunction* function : added) fused[function] = unfused_copy(*function);
   return foreseen;
 }
 

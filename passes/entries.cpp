@@ -24,8 +24,10 @@ std::vector<std::string> names_of(const Node* node, Value* weight) {
   const std::string line = has_users_line(node) ? source_line(node) : "";
   std::vector<std::string> names;
   if (!line.empty()) names.push_back(line);
-  while (weight->node()->kind() != c10::prim::GetAttr && !weight->node()->inputs().empty())
-    weight = weight->node()->input(0);  // a transpose, or one of our guards
+  while (weight->node()->kind() != c10::prim::GetAttr && !weight->node()->inputs().empty()) {
+    Value* const held = before_held(weight);
+    weight = held ? held : weight->node()->input(0);  // a transpose, or another of our guards
+  }
   std::string path;
   for (; weight->node()->kind() == c10::prim::GetAttr; weight = weight->node()->input()) {
     path = "." + weight->node()->s(c10::attr::name) + path;

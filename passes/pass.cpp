@@ -230,7 +230,7 @@ void fuse_all(const std::shared_ptr<Graph>& graph, const PassOptions& options, c
   }
   rewrite(*graph, proven);
   results.give_back();
-  result.changed = settle_after_freezing(*graph) || !proven.empty() || result.changed;
+  result.changed = !proven.empty() || result.changed;
 }
 
 // With the graphs that are forked in it.
@@ -241,7 +241,10 @@ PassResult run_on(const std::shared_ptr<Graph>& graph, const PassOptions& option
   auto leaver = leaver_of_a_mode(graph->block(), unit);
   result.changed = unfuse_what_was_called(graph, options.is_executors, leaver.has_value());
   if (result.changed) leaver = leaver_of_a_mode(graph->block(), unit);  // that node may be gone
-  if (options.fuses) fuse_all(graph, options, leaver && of_all.empty() ? beside(*leaver) : of_all, result);
+  if (options.fuses) {
+    fuse_all(graph, options, leaver && of_all.empty() ? beside(*leaver) : of_all, result);
+    if (of_all.empty()) result.changed = settle_after_freezing(*graph) || result.changed;
+  }
   for_each_fork(graph->block(), [&](Node&, const std::shared_ptr<Graph>& forked) {
     const PassResult inner = run_on(forked, options, of_all, unit);
     result.sites.insert(result.sites.end(), inner.sites.begin(), inner.sites.end());

@@ -33,6 +33,19 @@ Value* with_same_memory(Value* value, const Node* node, const std::unordered_set
   return value && is_tensor(value) ? value : nullptr;
 }
 
+// Of the `if`s between the block and the writer the outermost whose condition can be had at `node`: without it nothing is written.
+Value* condition_of(const Node* writer, const Block* block, const Node* node,
+                    const std::unordered_set<std::string>& assigned) {
+  Value* condition = nullptr;
+  for (const Block* within = writer->owningBlock(); within != block; within = within->owningNode()->owningBlock()) {
+    const Node* branch = within->owningNode();
+    if (branch->kind() == c10::prim::If && branch->blocks()[0] == within &&
+        is_available_at(branch->input(), node, assigned))
+      condition = const_cast<Value*>(branch->input());
+  }
+  return condition;
+}
+
 // Whether what is assigned is the attribute itself: `self.count += 1` writes in place, and assigns what is there.
 bool assigns_itself(const Node* assignment, Views& views) {
   const Node* before = views.whole_of(assignment->input(1))->node();
@@ -214,7 +227,7 @@ std::string Surroundings::prove_writer(const Match& match, const Part& part, Nod
     }
     if (written->type()->isSubtypeOf(*c10::NoneType::get())) continue;
     if (contents || !held) return describe(writer) + " may write to an operand of the chain";
-    gap.written.push_back(held);
+    gap.written.push_back({held, condition_of(writer, part.node->owningBlock(), part.node, assigned_attributes_)});
   }
   return "";
 }

@@ -17,9 +17,13 @@ namespace tailor {
 
 // What the rewriter inserts right after a part.
 struct Gap {
-  std::size_t part;             // index into Match::parts
-  bool check = false;           // raise what the parts so far raise, and learn the shape
-  std::vector<Value*> written;  // tensors that foreign nodes before the next part write to
+  struct Written {
+    Value* tensor;
+    Value* if_true = nullptr;  // a bool without which it is not written to, where one can be had at the part
+  };
+  std::size_t part;              // index into Match::parts
+  bool check = false;            // raise what the parts so far raise, and learn the shape
+  std::vector<Written> written;  // what foreign nodes before the next part write to
 };
 
 struct Proof {

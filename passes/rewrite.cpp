@@ -159,22 +159,43 @@ class Rewriter {
 
   // One op for each that is written: torch takes it of what lies in a list that it may be written to wherever anything is, and
   // no longer makes one of two equal batch norms that read it. Freezing then folds both into one linear.
-  void hold_unwritten(const Part& part, const std::vector<Value*>& written) {
-    std::vector<Value*> targets;
-    for (Value* value : written) targets.push_back(value_at(current(value), part.node));
-    for (int step = 0; step <= part.done; ++step) {
-      for (Value*& argument : arguments_[static_cast<std::size_t>(step)]) {
-        if (!argument || !argument->type()->isSubtypeOf(*c10::OptionalType::ofTensor()) ||
-            argument->type()->isSubtypeOf(*c10::NoneType::get()))
-          continue;
-        for (Value* target : targets) argument = unwritten(argument, target, part.node);
-      }
+  void hold_unwritten(const Part& part, const std::vector<Gap::Written>& written) {
+    for (const auto& [tensor, if_true] : written) {
+      if (if_true)
+        hold_if(part, tensor, if_true);
+      else
+        for (Value** argument : read_before(part)) *argument = unwritten(*argument, tensor, part.node);
     }
   }
 
-  Value* unwritten(Value* value, Value* target, Node* place) {
+  // In training, mostly. Freezing knows that there is none, and lets go of what would be written.
+  void hold_if(const Part& part, Value* tensor, Value* if_true) {
+    const auto arguments = read_before(part);
+    Node* choice = insert(graph_, c10::prim::If, {value_at(if_true, part.node)}, arguments.size(), part.node);
+    Block* held = choice->addBlock();
+    Block* as_it_is = choice->addBlock();
+    const WithInsertPoint inside(held);
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      held->registerOutput(unwritten(*arguments[i], tensor, part.node));
+      as_it_is->registerOutput(*arguments[i]);
+      *arguments[i] = choice->output(i)->setType(held->outputs()[i]->type());
+    }
+  }
+
+  // What the parts up to this one have read of tensors.
+  std::vector<Value**> read_before(const Part& part) {
+    std::vector<Value**> all;
+    for (int step = 0; step <= part.done; ++step)
+      for (Value*& argument : arguments_[static_cast<std::size_t>(step)])
+        if (argument && argument->type()->isSubtypeOf(*c10::OptionalType::ofTensor()) &&
+            !argument->type()->isSubtypeOf(*c10::NoneType::get()))
+          all.push_back(&argument);
+    return all;
+  }
+
+  Value* unwritten(Value* value, Value* tensor, Node* place) {
     static const Symbol kind = Symbol::fromQualString("tailor::unwritten");
-    Value* held = insert(graph_, kind, {value, target}, 1, place)->output();
+    Value* held = insert(graph_, kind, {value, value_at(current(tensor), place)}, 1, place)->output();
     held->setType(is_tensor(value) ? c10::TypePtr(c10::TensorType::get()) : c10::OptionalType::ofTensor());
     return held;
   }
@@ -294,9 +315,11 @@ bool drop_unwritten(Block* block) {
   bool dropped = false;
   for (auto it = block->nodes().begin(); it != block->nodes().end();) {
     Node* node = *it++;
-    for (Block* inner : node->blocks()) dropped = drop_unwritten(inner) || dropped;
-    if (!is_tailor(node, "unwritten")) continue;
-    node->output()->replaceAllUsesWith(node->input(0));
+    if (!holds_unwritten(node)) {
+      for (Block* inner : node->blocks()) dropped = drop_unwritten(inner) || dropped;
+      continue;
+    }
+    for (Value* output : node->outputs()) output->replaceAllUsesWith(before_held(output));
     destroy_if_unused(node);
     dropped = true;
   }

@@ -13,12 +13,15 @@ namespace {
 
 // What a chain reads, behind what the pass has put there to guard it; `checked` becomes what a check among that says.
 Value* behind_guards(Value* value, std::optional<std::string>* checked = nullptr) {
-  for (value = seen(value);; value = seen(value->node()->input(0))) {
+  for (value = seen(value);;) {
     const Node* node = value->node();
     if (checked && is_tailor(node, "check")) {
       const auto spelling = torch::jit::toIValue(node->namedInput("spelling"));
       *checked = spelling && spelling->isString() ? spelling->toStringRef() : "";
-    } else if (!is_tailor(node, "unwritten")) {
+      value = seen(node->input(0));
+    } else if (Value* before = before_held(value)) {
+      value = seen(before);
+    } else {
       return value;
     }
   }

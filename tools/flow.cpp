@@ -14,6 +14,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "../passes/graph.h"
+
 namespace tailor::tool {
 namespace {
 
@@ -46,13 +48,18 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 18> infix{{
     {"aten::pow", "**"},
 }};
 
-// What gives back its first operand: casts that only say something about a type, the pass's guard that an operand
-// shares no memory with what is written before the fused op reads it, one for each operand, and what runs loops ahead.
+// What gives back its first operand: casts that only say something about a type, and what runs loops ahead.
 bool transparent(const Node* node) {
   const std::string_view kind = node->kind().toQualString();
-  return kind == "tailor::unwritten" || kind == "tailor::ahead" || kind == "tailor::held" ||
-         kind == "prim::unchecked_cast" || kind == "prim::unchecked_unwrap_optional" ||
-         kind == "aten::_unwrap_optional";
+  return kind == "tailor::ahead" || kind == "tailor::held" || kind == "prim::unchecked_cast" ||
+         kind == "prim::unchecked_unwrap_optional" || kind == "aten::_unwrap_optional";
+}
+
+// What a value is handed on from as it is; also by the pass's guard that an operand shares no memory with what is written before the
+// fused op reads it. Null for any other.
+const Value* handed_on_from(const Value* value) {
+  if (const Value* held = before_held(const_cast<Value*>(value))) return held;
+  return transparent(value->node()) ? value->node()->input(0) : nullptr;
 }
 
 // Numbers, flags, strings, and lists of them: no arrow is drawn for these.
@@ -94,7 +101,7 @@ bool is_expression(const Node* node) {
 
 // Shown as text inside its readers, not as a box.
 bool in_text(const Node* node) {
-  if (is_expression(node)) return true;
+  if (is_expression(node) || holds_unwritten(const_cast<Node*>(node))) return true;
   if (node->kind() == c10::prim::GetAttr || node->kind() == c10::prim::Constant || transparent(node)) return true;
   if (node->kind() == c10::prim::ListConstruct || node->kind() == c10::prim::TupleConstruct) return true;
   if (is_fused(node) || !node->blocks().empty() || node->outputs().empty() || node->hasSideEffects()) return false;
@@ -233,7 +240,7 @@ class Builder {
       const auto owner = node->input()->node()->kind() == c10::prim::GetAttr ? text(node->input(), depth) + "." : "";
       return owner + node->s(c10::attr::name);
     }
-    if (transparent(node)) return text(node->input(0), depth);
+    if (const Value* before = handed_on_from(value)) return text(before, depth);
     if (!in_text(node) || node->kind() == c10::prim::Param) {
       const auto name = author_name(value);
       if (!name.empty()) return name;
@@ -264,9 +271,8 @@ class Builder {
   }
 
   bool arrow_only(const Value* value) const {
-    const Node* node = value->node();
-    if (transparent(node)) return arrow_only(node->input(0));
-    return made_by_.contains(value) || !in_text(node);
+    if (const Value* before = handed_on_from(value)) return arrow_only(before);
+    return made_by_.contains(value) || !in_text(value->node());
   }
 
   // Weights by their path; numbers and flags as name=value where they are no defaults.

@@ -154,6 +154,29 @@ class BarredTest(Looping):
                 self.assertEqual(site["fused"], "tailor::linear" in there, f"{make}, {site}")
             self.tailor.unfuse_(model)
 
+    def test_a_part_that_was_fused_by_itself(self):
+        """What takes its fusion back is foreseen, too."""
+        with auto(False):
+            model = torch.jit.script(ByALoop().eval())
+            self.tailor.fuse_(model.normed)
+            self.assertTrue(is_fused(model.normed))
+            before = self.tailor.inspect(model)
+            self.assertEqual([before] * 3, [way(model) for way in (self.tailor.fuse_, self.tailor.inspect, self.tailor.fuse_)])
+            self.assertNotIn('"fused": true', before)
+            self.tailor.unfuse_(model)
+
+    def test_frozen_after_it_was_fused(self):
+        """Calls were inlined by torch then: what was fused in them is the method's own, and stays."""
+        body = "def part(self, x):\n    return self.bn(self.gemm(x) * self.scale)\ndef forward(self, x, bool: float = 1.5):\n    return self.part(x) * bool"
+        with auto(False):
+            model = torch.jit.script(models.build(body).eval())
+            self.tailor.fuse_(model)
+            model = torch.jit.freeze(model)
+            before = self.tailor.inspect(model)
+            self.assertEqual([before] * 3, [way(model) for way in (self.tailor.fuse_, self.tailor.inspect, self.tailor.fuse_)])
+            self.assertIn('"fused": true', before)
+            self.assertTrue(is_fused(model))
+
     def test_a_function_that_fits_no_file(self):
         with auto(False):
             part, caller = torch.jit.script(gated), torch.jit.script(calls_gated)

@@ -7,7 +7,7 @@ import torch
 from cases import CHAINS
 from checks import Outcome, auto, calls_of, main
 from models import ADD, BN, DIV, SIG, SPELLINGS, build, randomise
-from scripted import Following, is_fused, random_inputs
+from scripted import Following, is_fused, random_inputs, text_of
 
 
 def frozen(net, fuse):
@@ -105,6 +105,21 @@ class FrozenTest(Following):
         attributes = {node.s("name") for node in model.graph.nodes() if node.kind() == "prim::GetAttr"}
         self.assertNotIn("scale", attributes)
         self.assertIn("running_mean", attributes)  # which the op may write to
+
+    def test_what_is_held_in_training_is_not_held_in_what_was_frozen(self):
+        """Nor is the count of batches there, for the sake of which it was held: a second fuse_ takes the op that writes nothing."""
+        part = "def part(self, x):\n    return self.bn(self.gemm(x) * self.scale)\ndef forward(self, x):\n    return "
+        for body in ("return self.bn(self.gemm(x) * self.scale)", part + "torch.jit.wait(torch.jit.fork(self.part, x)) + self.part(x + 1)"):
+            model, eager, x = frozen(build(body).eval(), "before"), build(body).eval(), random_inputs(1)
+            texts = [text_of(model)]
+            self.assertTrue(is_fused(model, BN))
+            for _ in range(2):
+                torch.ops.tailor.fuse_(model)
+                texts.append(text_of(model))
+            for word in ("tailor::unwritten", "num_batches_tracked"):
+                self.assertNotIn(word, texts[0], body)
+            self.assertEqual(texts[1], texts[2], body)
+            self.assert_near([model(x).detach()], [eager(x).detach()], body)
 
     def test_unfuse_of_what_was_frozen(self):
         """Freezing makes a constant of a transposed weight too, by which unfuse would know the spelling."""

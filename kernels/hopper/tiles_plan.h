@@ -128,7 +128,7 @@ inline TilePlan plan_tiles(const Shape& shape, Wanted wanted) {
 }
 
 // In 16 bits, by cuBLAS: what few rows wait for. A small weight does not keep memory busy. Fitted to what an H200 took
-// (docs/performance-hopper.md).
+// (docs/performance.md).
 inline double time_to_read_weight(const Shape& shape) {
   return std::min(0.8 + bytes_of_weight(shape) / 2.15e6, 3.7 + bytes_of_weight(shape) / 3.98e6);
 }

@@ -202,6 +202,8 @@ class Builder {
       if (!seen.insert(next).second) continue;
       if (const auto found = made_by_.find(next); found != made_by_.end()) {
         sources.emplace(found->second, author_name(next));
+      } else if (const Value* before = handed_on_from(next)) {
+        open.push_back(before);
       } else if (in_text(next->node())) {
         for (const auto* input : next->node()->inputs()) open.push_back(input);
         std::vector<const Value*> inner;

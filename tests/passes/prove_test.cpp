@@ -320,13 +320,13 @@ TEST(Unwritten, OnlyWhereTheConditionHolds) {
 
 TEST(Unwritten, AlwaysWhereTheConditionIsNotKnown) {
   using Found = std::set<std::string>;
-  for (const char* inside : {"\nif x.dim() == 2:\n    self.other.add_(1.0)",                   // computed later
-                             "\nif x.dim() != 2:\n    pass\nelse:\n    self.other.add_(1.0)",  // holds otherwise
+  for (const char* inside : {"\nif x.dim() == 2:\n    self.other.add_(1.0)",          // computed later
+                             "\nif two:\n    pass\nelse:\n    self.other.add_(1.0)",  // holds otherwise
                              "\nself.training = x.dim() == 2\nif self.training:\n    self.other.add_(1.0)",
                              "\nfor i in range(3):\n    self.other.add_(1.0)"})
-    EXPECT_EQ(
-        conditions_of_holding(std::string("y = self.linear(x) * self.scale") + inside + "\nreturn self.batch_norm(y)"),
-        Found{""})
+    EXPECT_EQ(conditions_of_holding(std::string("two = x.dim() == 2; y = self.linear(x) * self.scale") + inside +
+                                    "\nreturn self.batch_norm(y)"),
+              Found{""})
         << inside;
 }
 

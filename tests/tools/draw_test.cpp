@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/jit/ir/irparser.h>
 
 #include <algorithm>
 #include <vector>
@@ -69,6 +70,31 @@ TEST(Flow, ShowsWeightsAndNumbersInsideTheirReaders) {
 TEST(Flow, LeavesOutWhatIsTheDefault) {
   EXPECT_EQ(written(flow("def forward(self, x):\n    return torch.add(x, self.scale, alpha=1)\n")),
             "x:\nadd: scale; <- x x\noutput: <- add\n");
+}
+
+TEST(Flow, LeavesOutWhatHoldsOperands) {
+  auto graph = std::make_shared<torch::jit::Graph>();
+  torch::jit::parseIR(R"(graph(%self, %x : Tensor, %w : Tensor, %count : Tensor, %training : bool):
+  %held : Tensor, %weight : Tensor = prim::If(%training)
+    block0():
+      %a : Tensor = tailor::unwritten(%x, %count)
+      %b : Tensor = tailor::unwritten(%w, %count)
+      -> (%a, %b)
+    block1():
+      -> (%x, %w)
+  %again : Tensor = tailor::unwritten(%held, %count)
+  %none : NoneType = prim::Constant()
+  %two : float = prim::Constant[value=2.]()
+  %y : Tensor = tailor::linear_sigmoid_mul_add(%again, %weight, %none, %two)
+  return (%y))",
+                      graph.get());
+  EXPECT_EQ(written(flow_of(graph, 100)),
+            "x:\n"
+            "w:\n"
+            "count:\n"
+            "training:\n"
+            "tailor::linear_sigmoid_mul_add: factor=2; <- x x <- w w\n"
+            "output: <- tailor::linear_sigmoid_mul_add\n");
 }
 
 TEST(Flow, ShowsBranchesAsOneBoxWithTheirCondition) {

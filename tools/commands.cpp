@@ -86,9 +86,10 @@ void require_expected(const Report& report, const Request& request) {
     }
     if (fused == expected.count) continue;
     const std::string sites = std::to_string(expected.count) + (expected.count == 1 ? " site of " : " sites of ");
-    throw Failure(Exit::expectation, request.input + ": expected " + sites + expected.rule + ", fused " +
-                                         std::to_string(fused) + printable(reason) +
-                                         "; the table says why a linear was left: mend the model, or the --expect");
+    throw Failure(Exit::expectation,
+                  request.input + ": expected " + sites + expected.rule + ", fused " + std::to_string(fused) +
+                      printable(reason) +
+                      "; the table says what became of each linear: mend the model, or the --expect");
   }
 }
 

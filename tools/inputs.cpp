@@ -76,12 +76,13 @@ c10::IValue parse_number(const std::string& text) {
 
 // A system promises more memory than it has, and ends whoever uses it.
 void require_memory(const std::string& text, const InputText& input, int64_t elements) {
+  constexpr int least = 4;  // there are at once of what is verified: it, what is made of it twice, and in float64
   const auto pages = static_cast<double>(sysconf(_SC_PHYS_PAGES)), page = static_cast<double>(sysconf(_SC_PAGESIZE));
   const double bytes = static_cast<double>(elements) * static_cast<double>(c10::elementSize(input.dtype));
-  if (bytes <= pages * page) return;
+  if (least * bytes <= pages * page) return;
   std::ostringstream why;
-  why << std::fixed << std::setprecision(1) << "it has " << bytes / (1 << 30) << " GiB, this machine's memory "
-      << pages * page / (1 << 30);
+  why << std::fixed << std::setprecision(1) << "it has " << bytes / (1 << 30) << " GiB, of which there are " << least
+      << " and more while a model is verified; this machine's memory has " << pages * page / (1 << 30);
   refuse(text, why.str());
 }
 

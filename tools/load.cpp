@@ -83,6 +83,9 @@ std::string explain(const std::string& message) {
   if (name.empty()) return message;
   if (name.starts_with("tailor::"))
     return "it was fused by another version of Tailor: '" + name + "' is not known to this one";
+  if (name.starts_with("aten::") || name.starts_with("prim::"))
+    return "it calls '" + name +
+           "', which this torch does not have: it comes from another version of torch, or is damaged";
   return "it needs the library that defines '" + name + "': name its file with --library";
 }
 

@@ -32,6 +32,9 @@ std::string one_line(const std::exception& error) {
   if (line.starts_with("[enforce fail at ")) {
     if (const auto end = line.find("] . "); end != std::string::npos) line.erase(0, end + 4);
   }
+  // What comes after it would be the source.
+  while (line.ends_with(':')) line.pop_back();
+  if (line.ends_with(" here")) line.erase(line.size() - 5);
   // The advice that torch adds to every error of its archive reader is meant for people who have no checker.
   if (const auto advice = line.find(" This is an internal miniz error."); advice != std::string::npos)
     line.erase(advice);

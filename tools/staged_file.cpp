@@ -62,7 +62,9 @@ void remove_and_end(int signal) {
   for (Slot& slot : slots) {
     if (slot.used.load()) unlink(slot.path);
   }
-  // SA_RESETHAND: with its usual effect, as soon as it is no longer blocked.
+  // With its usual effect, as soon as it is no longer blocked. The handler is not installed with SA_RESETHAND: a second signal may come between
+  // that and the first line above.
+  std::signal(signal, SIG_DFL);
   sigset_t only;
   sigemptyset(&only);
   sigaddset(&only, signal);
@@ -315,7 +317,6 @@ void commit(const std::vector<StagedFile*>& files) {
 void remove_staged_files_on_signals() {
   struct sigaction action {};
   action.sa_handler = remove_and_end;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
   // All that end a process, but for those that say that its code is at fault.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM,
                            SIGPROF, SIGIO, SIGPWR, SIGSTKFLT}) {

@@ -23,12 +23,16 @@ namespace {
 
 constexpr char success = 'y', failure = 'n';
 constexpr const char* greedy = "loading it needs more memory than a file of its size should";
+constexpr const char* limited = "there is no memory to load it: this process may have too little (ulimit -v)";
 
-void limit(int resource, rlim_t value) {
+// Whether it may have as much.
+bool limit(int resource, rlim_t value) {
   rlimit now{};
   getrlimit(static_cast<__rlimit_resource_t>(resource), &now);
+  const bool allowed = value <= now.rlim_max;
   now.rlim_cur = std::min(value, now.rlim_max);
   setrlimit(static_cast<__rlimit_resource_t>(resource), &now);
+  return allowed;
 }
 
 // torch's libraries alone map gigabytes, so a limit on address space has to begin from what is mapped.
@@ -38,7 +42,8 @@ std::uint64_t mapped_now() {
   return pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-void confine(const Limits& limits) {
+// What it then means that there is no memory.
+const char* confine(const Limits& limits) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU, SIGXFSZ}) std::signal(signal, SIG_DFL);
   const int nowhere = open("/dev/null", O_RDWR);
   for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(nowhere, standard);
@@ -46,24 +51,26 @@ void confine(const Limits& limits) {
   prctl(PR_SET_DUMPABLE, 0);  // no core through a pipe either
   limit(RLIMIT_FSIZE, 0);     // code in a model may run while it loads, and has an operator that writes files
   limit(RLIMIT_CPU, limits.seconds);
-  if (const std::uint64_t mapped = mapped_now(); mapped > 0) limit(RLIMIT_AS, mapped + limits.memory);
+  const std::uint64_t mapped = mapped_now();
+  const bool is_allowed = mapped == 0 || limit(RLIMIT_AS, mapped + limits.memory);
   // Half of the stack: what nests just deeply enough here leaves room for the passes in the parent.
   rlimit stack{};
   if (getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur != RLIM_INFINITY) limit(RLIMIT_STACK, stack.rlim_cur / 2);
+  return is_allowed ? greedy : limited;
 }
 
 [[noreturn]] void child(const std::function<void()>& work, const Limits& limits, int out, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  // it died before the line above
-  confine(limits);
+  const char* const no_memory = confine(limits);
   std::string answer(1, success);
   try {
     work();
   } catch (const std::bad_alloc&) {
-    answer = failure + std::string(greedy);
+    answer = failure + std::string(no_memory);
   } catch (const std::exception& error) {
     answer = failure + one_line(error);
-    if (answer.find("can't allocate memory") != std::string::npos) answer = failure + std::string(greedy);
+    if (answer.find("can't allocate memory") != std::string::npos) answer = failure + std::string(no_memory);
   } catch (...) {
     answer = failure + std::string("torch threw something unknown");
   }

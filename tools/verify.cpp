@@ -59,9 +59,10 @@ Verdict verify(const torch::jit::Module& original, const torch::jit::Module& fus
     else
       ++unchecked[verdict.message];
   }
-  std::string message = count(checked, "site") + " checked by themselves";
-  if (checked == 1) message = "1 site checked by itself";
-  for (const auto& [reason, sites] : unchecked) message += ", " + count(sites, "site") + " not (" + reason + ")";
+  // Of a class once, however many of its modules are sites; and a part's also where its caller has it.
+  std::string message = count(checked, "chain") + " checked by themselves";
+  if (checked == 1) message = "1 chain checked by itself";
+  for (const auto& [reason, chains] : unchecked) message += ", " + count(chains, "chain") + " not (" + reason + ")";
 
   if (whole_model) {
     progress(specimens.size(), "the whole model");
@@ -71,7 +72,7 @@ Verdict verify(const torch::jit::Module& original, const torch::jit::Module& fus
   } else {
     message += ", the whole model not (describe its arguments with --input)";
   }
-  progress(steps, "verified");
+  progress(steps, whole_model ? "the whole model" : "chains");
   return {true, message};
 }
 

@@ -177,6 +177,8 @@ std::optional<std::string> compare(const Outcome& fused, const Outcome& eager, c
 
 // With what to do about it.
 std::string does_not_run(const Module& module, std::string why) {
+  if (why.find("can't allocate memory") != std::string::npos)
+    return "there is no memory to run the original on these inputs: describe smaller ones";
   while (why.ends_with('.')) why.pop_back();
   const std::string message = "the original does not run on these inputs: " + why;
   const auto forward = module.find_method("forward");
@@ -185,7 +187,8 @@ std::string does_not_run(const Module& module, std::string why) {
   std::string wanted;
   for (std::size_t i = 1; i < arguments.size(); ++i)  // the first is the module
     wanted += (wanted.empty() ? "" : ", ") + arguments[i].type()->annotation_str() + " " + arguments[i].name();
-  return message + "; forward takes (" + printable(wanted) + "): describe each with --input, or all in --input-file";
+  return message + "; forward takes (" + printable(wanted) +
+         "): describe each with --input, or all in --input-file, or neither where it cannot run here";
 }
 
 Verdict verify_call(const Module& original, const Module& fused, Call call) {

@@ -85,7 +85,7 @@ class CommandTest(Command):
         torch.jit.script(Every(nets)).save(str(self.source))
         sites = sum(row.sites for row in rows)
         self.assertGreater(sites, 60)
-        self.assertIn(f"{sites} sites checked by themselves", self.done("fuse", self.source, "-o", self.target))
+        self.assertIn(f"{sites} chains checked by themselves", self.done("fuse", self.source, "-o", self.target))
 
     def test_in_place(self):
         self.done("fuse", self.source, "-o", self.source)
@@ -109,7 +109,7 @@ class CommandTest(Command):
         self.assertRegex(text, r"linear_sigmoid_mul_add\s.*\swould fuse\n")
         self.assertIn("would fuse 1 of 2 sites, 1 is fused already\n", text)
         text = self.done("fuse", self.target, "-o", self.folder / "again.pt")
-        self.assertIn("fused 1 of 2 sites, 1 is fused already\n1 site checked by itself", text)
+        self.assertIn("fused 1 of 2 sites, 1 is fused already\n1 chain checked by itself", text)
 
     def test_help_names_rules_where_they_can_be_chosen(self):
         for command, named in ("fuse", True), ("inspect", True), ("unfuse", False):
@@ -223,7 +223,7 @@ class CommandTest(Command):
     def test_expectation_not_met(self):
         report = self.folder / "report.json"
         result = self.refused(5, "fuse", self.source, "-o", self.target, f"--expect={BATCH_NORM}=2", "--report", report,
-                              says=f"expected 2 sites of {BATCH_NORM}, fused 1; the table says why")
+                              says=f"expected 2 sites of {BATCH_NORM}, fused 1; the table says what")
         self.assertIn("fused 1 of 1 sites", result.stdout)
 
     def test_inputs_that_the_model_does_not_take(self):

@@ -93,7 +93,7 @@ class WholeModelTest(Command):
             net.gemm.bias += 1e6
         torch.jit.script(net).save(self.source)
         for seed in range(4):
-            self.assertIn("1 site checked by itself", self.done("fuse", self.source, "-o", self.target, "--seed", seed))
+            self.assertIn("1 chain checked by itself", self.done("fuse", self.source, "-o", self.target, "--seed", seed))
 
     def test_tensors_of_other_layouts(self):
         """As buffers, and as results; and attributes that torch cannot copy."""
@@ -121,13 +121,13 @@ class WholeModelTest(Command):
     def test_a_model_for_those_who_want_no_gradients(self):
         """Silu of complex values has none: with them it does not run, as it was written either."""
         torch.jit.script(models.build("return F.silu((self.bn(self.gemm(x)) + self.one) / 2j)")).eval().save(self.source)
-        self.assertIn("1 site checked by itself, the whole model checked", self.done("fuse", self.source, "-o", self.target, INPUT))
+        self.assertIn("1 chain checked by itself, the whole model checked", self.done("fuse", self.source, "-o", self.target, INPUT))
 
     def test_a_spelling_for_those_who_want_no_gradients(self):
         """It overwrites the sigmoid that its backward needs: with them the author's own nodes run, and raise."""
         torch.jit.script(models.build("y = self.gemm(x); s = torch.sigmoid(y); s *= self.factor; return s + y")).save(self.source)
         for more in ((), (INPUT,)):
-            self.assertIn("1 site checked by itself", self.done("fuse", self.source, "-o", self.target, *more))
+            self.assertIn("1 chain checked by itself", self.done("fuse", self.source, "-o", self.target, *more))
 
     def test_input_file(self):
         torch.save([torch.randn(models.B, models.K)], self.folder / "x.pt")

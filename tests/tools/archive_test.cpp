@@ -46,6 +46,8 @@ TEST(OneLine, TakesWhatMatters) {
                  "x\nRuntimeError: no\n"),
             "RuntimeError: no");
   EXPECT_EQ(line("[enforce fail at alloc_cpu.cpp:1] . not enough"), "not enough");
+  EXPECT_EQ(line("Unknown type name '__torch__.Two':\n  File \"x\"\n"), "Unknown type name '__torch__.Two'");
+  EXPECT_EQ(line("expected ] but found 'ident' here:\n  File \"x\"\n"), "expected ] but found 'ident'");
   EXPECT_EQ(line(" \n "), "unknown error");
 }
 

@@ -43,6 +43,22 @@ TEST_F(Interrupted, LeavesNothingAfterASignal) {
   }
 }
 
+// Whoever sends one may send it twice: `timeout` does, to the process and to its group. In the kernel the first one may not have come to
+// the handler when the second is there.
+TEST_F(Interrupted, KeepsTheHandlerUntilItIsDone) {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::signal(SIGTERM, SIG_DFL);
+    remove_staged_files_on_signals();
+    struct sigaction action {};
+    sigaction(SIGTERM, nullptr, &action);
+    _exit((action.sa_flags & static_cast<int>(SA_RESETHAND)) == 0 ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 // The first process of a container, which the kernel spares a signal's usual effect.
 TEST_F(Interrupted, EndsAfterASignalAsTheFirstProcess) {
   const pid_t child = fork();

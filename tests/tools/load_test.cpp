@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -95,7 +98,32 @@ TEST_F(Load, NamesMissingLibraries) {
     }));
   };
   EXPECT_SAYS(calling("foo.bar"), "needs the library that defines 'foo::bar': name its file with --library");
+  EXPECT_SAYS(calling("aten.mull"), "'aten::mull', which this torch does not have");
   EXPECT_SAYS(calling("tailor.linear_sew"), "fused by another version of Tailor: 'tailor::linear_sew'");
+}
+
+// Nothing is wrong with the file then.
+TEST_F(Load, SaysWhereThisProcessMayHaveTooLittle) {
+  put(path, saved_with_setstate("    self.state = torch.zeros([1000000, 1000000]).numel()\n"));
+  const pid_t child = fork();
+  if (child == 0) {
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t most = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) +
+                        (rlim_t{1} << 29);  // of the gigabyte that loading may have
+    const rlimit all{most, most};
+    setrlimit(RLIMIT_AS, &all);
+    try {
+      ModelFile(path, {}, Trial::yes, short_limits);
+    } catch (const Failure& failure) {
+      _exit(std::string(failure.what()).find("this process may have too little (ulimit -v)") == std::string::npos ? 1
+                                                                                                                  : 0);
+    }
+    _exit(2);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST_F(Load, SurvivesCodeThatRunsWhileLoading) {

@@ -114,6 +114,15 @@ TEST(VerifyModel, SaysThatTheOriginalDoesNotRun) {
   EXPECT_FALSE(verdict.ok);
   EXPECT_TRUE(contains(verdict.message, "the original does not run on these inputs: ")) << verdict.message;
   EXPECT_TRUE(contains(verdict.message, "; forward takes (Tensor x): describe each with --input")) << verdict.message;
+  EXPECT_TRUE(contains(verdict.message, "or neither where it cannot run here")) << verdict.message;
+}
+
+TEST(VerifyModel, SaysThatThereIsNoMemory) {
+  const char* const code =
+      "def forward(self, x):\n    return torch.linear(x, self.weight) + torch.zeros([1000000, 1000000])\n";
+  const auto verdict = verify_model(model(code), model(code), {at::randn({16, 40})}, 0);
+  EXPECT_FALSE(verdict.ok);
+  EXPECT_EQ(verdict.message, "there is no memory to run the original on these inputs: describe smaller ones");
 }
 
 // torch puts the cause in the first line of its message, and the declaration in the last.

@@ -23,7 +23,7 @@ TEST(Verify, SumsUpWhatWasChecked) {
   unknown.inputs[3] = {"surprise", "", std::nullopt};
   VerifyOptions options;
   EXPECT_EQ(verify(model(), model(), {specimen(chain), unknown, specimen(chain)}, options).message,
-            "2 sites checked by themselves, 1 site not (nothing is known about its operand "
+            "2 chains checked by themselves, 1 chain not (nothing is known about its operand "
             "'surprise'), the whole model not (describe its arguments with --input)");
   options.inputs = {"float32[16,40]"};
   std::vector<std::size_t> seen;
@@ -32,7 +32,7 @@ TEST(Verify, SumsUpWhatWasChecked) {
     seen.push_back(done);
   };
   EXPECT_EQ(verify(model(), model(), {specimen(chain)}, options).message,
-            "1 site checked by itself, the whole model checked");
+            "1 chain checked by itself, the whole model checked");
   EXPECT_EQ(seen, (std::vector<std::size_t>{0, 1, 2}));
   const char* const scaled_by = "def forward(self, x, s: float):\n    return torch.linear(x, self.weight) * s\n";
   const VerifyOptions with_number{{"float32[16,40]", "3"}, {}, 0, {}};  // of the type that forward wants

@@ -76,7 +76,7 @@ class CommandTest(Command):
         """Its site is verified with the transpose of the constant as its weight."""
         net = models.build("return self.bn((x @ self.gemm.weight.t() + self.gemm.bias) * self.scale)").eval()
         torch.jit.freeze(torch.jit.script(net)).save(str(self.source))
-        self.assertIn("1 site checked", self.done("fuse", self.source, "-o", self.target, f"--expect={BATCH_NORM}=1", INPUT))
+        self.assertIn("1 chain checked", self.done("fuse", self.source, "-o", self.target, f"--expect={BATCH_NORM}=1", INPUT))
         torch.testing.assert_close(*outputs(self.source, self.target), atol=1e-4, rtol=1e-4)
 
     def test_every_spelling_is_verified_by_itself(self):

@@ -9,6 +9,7 @@
 #include "forks.h"
 #include "lines.h"
 #include "pass.h"
+#include "unwritten.h"
 
 namespace tailor {
 namespace {

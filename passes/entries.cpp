@@ -9,6 +9,7 @@
 #include "lines.h"
 #include "match.h"
 #include "pass.h"
+#include "unwritten.h"
 
 namespace tailor {
 namespace {

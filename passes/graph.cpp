@@ -169,22 +169,6 @@ bool is_guarded(const Node* node) {
   return node->kind() == c10::prim::If && is_tailor(node->input()->node(), "uniform");
 }
 
-Value* before_held(Value* value) {
-  Node* node = value->node();
-  if (is_tailor(node, "unwritten")) return node->input(0);
-  if (node->kind() != c10::prim::If) return nullptr;
-  Value* const as_it_is = seen(node->blocks()[1]->outputs()[value->offset()]);
-  Value* held = seen(node->blocks()[0]->outputs()[value->offset()]);
-  if (!is_tailor(held->node(), "unwritten")) return nullptr;
-  while (held != as_it_is && (is_tailor(held->node(), "unwritten") || is_tailor(held->node(), "ahead")))
-    held = seen(held->node()->input(0));
-  return held == as_it_is ? held : nullptr;
-}
-
-bool holds_unwritten(Node* node) {
-  return !node->outputs().empty() && std::ranges::all_of(node->outputs(), before_held);
-}
-
 bool is_result(const Node* node) {
   if (node->kind() == c10::prim::Return) return true;
   if (node->kind() != c10::prim::TupleConstruct) return false;

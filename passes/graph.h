@@ -52,10 +52,6 @@ const Chain* fused_chain(const Node* node);
 // The If that the pass made around a chain in another spelling: the op, and else what was written.
 bool is_guarded(const Node* node);
 
-// What `unwritten` was given to hold, also where it does so within an If that the pass made; null for any other value.
-Value* before_held(Value* value);
-bool holds_unwritten(Node* node);  // whether that is all that the node does
-
 // Whether the node returns what it reads from the method, a branch or a loop, alone or in a tuple.
 bool is_result(const Node* node);
 

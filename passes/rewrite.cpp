@@ -8,6 +8,7 @@
 
 #include "effects.h"
 #include "lines.h"
+#include "unwritten.h"
 
 namespace tailor {
 namespace {
@@ -309,21 +310,6 @@ void destroy_if_unused(Node* node) {
   for (const auto& made_for_it : {lists, constants})  // what reads before what is read
     for (Node* each : made_for_it)
       if (!each->hasUses()) each->destroy();
-}
-
-bool drop_unwritten(Block* block) {
-  bool dropped = false;
-  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
-    Node* node = *it++;
-    if (!holds_unwritten(node)) {
-      for (Block* inner : node->blocks()) dropped = drop_unwritten(inner) || dropped;
-      continue;
-    }
-    for (Value* output : node->outputs()) output->replaceAllUsesWith(before_held(output));
-    destroy_if_unused(node);
-    dropped = true;
-  }
-  return dropped;
 }
 
 bool settle_after_freezing(Graph& graph) {

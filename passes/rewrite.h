@@ -23,7 +23,6 @@ void rewrite(Graph& graph, const std::vector<Proven>& all);
 // so from now on, so that they can be folded too, and where no one writes nothing need be held against it.
 bool settle_after_freezing(Graph& graph);  // whether it changed anything
 
-bool drop_unwritten(Block* block);   // whether there was any
 void destroy_if_unused(Node* node);  // with the lists and constants made for it
 
 // The site taken out, before it is rewritten.

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "effects.h"
+#include "unwritten.h"
 
 namespace tailor {
 namespace {

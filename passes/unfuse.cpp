@@ -12,6 +12,7 @@
 #include "match.h"
 #include "pass.h"
 #include "rewrite.h"
+#include "unwritten.h"
 #include "wide_tuples.h"
 
 namespace tailor {

@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "../passes/graph.h"
+#include "../passes/unwritten.h"
 
 namespace tailor::tool {
 namespace {

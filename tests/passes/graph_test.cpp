@@ -56,39 +56,6 @@ TEST(Readers, LookThroughProfiles) {
   EXPECT_EQ(seen(find(graph, "aten::relu")->input(0)), graph->inputs()[0]);
 }
 
-TEST(Held, IsKnownForWhatItWas) {
-  const auto graph = parse(R"(graph(%x : Tensor, %y : Tensor, %w : Tensor, %c : bool):
-  %a : Tensor = tailor::unwritten(%x, %w)
-  %b : Tensor, %d : Tensor = prim::If(%c)
-    block0():
-      %e : Tensor, %n : int = tailor::ahead(%a)
-      %f : Tensor = tailor::unwritten(%e, %w)
-      %g : Tensor = tailor::unwritten(%f, %y)
-      %h : Tensor = tailor::unwritten(%y, %w)
-      -> (%g, %h)
-    block1():
-      -> (%a, %y)
-  %i : Tensor, %j : Tensor, %k : Tensor, %l : Tensor = prim::If(%c)
-    block0():
-      %m : Tensor = tailor::unwritten(%x, %w)
-      %o : Tensor = tailor::unwritten(%y, %w)
-      -> (%m, %o, %x, %x)
-    block1():
-      -> (%y, %y, %x, %y)
-  return (%b, %d, %i, %j, %k, %l))");
-  Value* const x = graph->inputs()[0];
-  Value* const y = graph->inputs()[1];
-  Node* const first = find(graph, "tailor::unwritten");
-  std::vector<Value*> before;
-  for (Value* output : graph->outputs()) before.push_back(before_held(output));
-  EXPECT_EQ(before, (std::vector<Value*>{first->output(), y, nullptr, y, nullptr, nullptr}));
-  EXPECT_EQ(before_held(first->output()), x);
-  EXPECT_TRUE(holds_unwritten(first));
-  EXPECT_TRUE(holds_unwritten(graph->outputs()[0]->node()));
-  EXPECT_FALSE(holds_unwritten(graph->outputs()[2]->node()));
-  EXPECT_FALSE(holds_unwritten(*graph->outputs()[0]->node()->blocks()[0]->nodes().begin()));
-}
-
 TEST(IsAten, NamesAndInPlaceTwins) {
   const auto graph = parse(R"(graph(%x : Tensor, %y : Tensor, %b : bool):
   %a : Tensor = aten::mul(%x, %y)

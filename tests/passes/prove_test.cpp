@@ -6,10 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <set>
 
 #include "ir.h"
-#include "passes/graph.h"
 
 namespace tailor::test {
 namespace {
@@ -290,44 +288,6 @@ TEST(Unwritten, TheCounterIsAViewOfAnOperand) {
     m.setattr("tracked", scale.view(at::kInt)[1]);  // the high half of a double: 1 << 32 times the smallest
     m.attr("tracked").toTensor().fill_(1 << 30);
   });
-}
-
-// Which of the `if`s around them hold operands: "" for none.
-std::set<std::string> conditions_of_holding(const std::string& body) {
-  const auto graph = graph_of(net(body));
-  EXPECT_TRUE(fuse_graph(graph)[0].fused) << body;
-  std::set<std::string> found;
-  for_each_block(graph->block(), [&](Block* block) {
-    const Node* branch = block->owningNode();
-    for (const Node* node : block->nodes())
-      if (is_tailor(node, "unwritten")) found.insert(branch ? describe(branch->input()) : "");
-  });
-  return found;
-}
-
-TEST(Unwritten, OnlyWhereTheConditionHolds) {
-  using Found = std::set<std::string>;
-  const std::string before = "two = x.dim() == 2; y = self.linear(x) * self.scale",
-                    after = "\nreturn self.batch_norm(y)";
-  const auto found = [&](const std::string& inside) { return conditions_of_holding(before + inside + after); };
-  EXPECT_EQ(conditions_of_holding("return self.bn(self.linear(x) * self.scale)"), Found{"`training`"});
-  EXPECT_EQ(found("\nif two:\n    self.other.add_(1.0)"), Found{"`two`"});
-  EXPECT_EQ(found("\nfor i in range(3):\n    if two:\n        self.other.add_(1.0)"), Found{"`two`"});
-  EXPECT_EQ(found("\nif self.training:\n    if two:\n        self.other.add_(1.0)"), Found{"`training`"});
-  EXPECT_EQ(found("\nif two:\n    self.other.add_(1.0)\nif self.training:\n    self.tracked.add_(1)"),
-            (Found{"`two`", "`training`"}));
-}
-
-TEST(Unwritten, AlwaysWhereTheConditionIsNotKnown) {
-  using Found = std::set<std::string>;
-  for (const char* inside : {"\nif x.dim() == 2:\n    self.other.add_(1.0)",          // computed later
-                             "\nif two:\n    pass\nelse:\n    self.other.add_(1.0)",  // holds otherwise
-                             "\nself.training = x.dim() == 2\nif self.training:\n    self.other.add_(1.0)",
-                             "\nfor i in range(3):\n    self.other.add_(1.0)"})
-    EXPECT_EQ(conditions_of_holding(std::string("two = x.dim() == 2; y = self.linear(x) * self.scale") + inside +
-                                    "\nreturn self.batch_norm(y)"),
-              Found{""})
-        << inside;
 }
 
 TEST(Unwritten, SharedStorageWhereTheConditionHolds) {

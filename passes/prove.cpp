@@ -46,11 +46,21 @@ Value* condition_of(const Node* writer, const Block* block, const Node* node,
   return condition;
 }
 
-// Whether what is assigned is the attribute itself: `self.count += 1` writes in place, and assigns what is there.
+bool has_opaque(const Node* node) {
+  return is_opaque(node) || std::ranges::any_of(node->blocks(), [](const Block* block) {
+           return std::any_of(block->nodes().begin(), block->nodes().end(), has_opaque);
+         });
+}
+
+// Whether what is assigned is the attribute itself: `self.count += 1` writes in place, and assigns what is there. But what was there
+// before somebody else's code ran, a fork's or a `with` block's, may be there no longer, and is then put back.
 bool assigns_itself(const Node* assignment, Views& views) {
-  const Node* before = views.whole_of(assignment->input(1))->node();
-  return before->kind() == c10::prim::GetAttr && before->input() == assignment->input(0) &&
-         before->s(c10::attr::name) == assignment->s(c10::attr::name);
+  Node* node = views.whole_of(assignment->input(1))->node();
+  if (node->kind() != c10::prim::GetAttr || node->input() != assignment->input(0) ||
+      node->s(c10::attr::name) != assignment->s(c10::attr::name) || node->owningBlock() != assignment->owningBlock())
+    return false;
+  while (node != assignment && !has_opaque(node)) node = node->next();
+  return node == assignment;
 }
 
 bool is_norm(const Part& part) { return is_aten(part.node, "batch_norm") || is_aten(part.node, "group_norm"); }

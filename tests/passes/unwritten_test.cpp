@@ -69,6 +69,24 @@ TEST(Unwritten, OnlyWhereTheConditionHolds) {
             (Found{"`two`", "`training`"}));
 }
 
+// What a fork assigns stands in no block of the graph, and then the attribute is put back.
+TEST(Unwritten, NotByAnAttributeThatIsPutBack) {
+  const auto forked = [](const std::string& name, const std::string& other, const std::string& writes) {
+    return "def put(self, x):\n    self." + name + " = " + other +
+           "\n    return x\ndef forward(self, x):\n    was = self." + name +
+           "\n    v = torch.wait(fork(self.put, x))\n    y = self.linear(v) * self.scale\n    self." + name +
+           " = was\n" + writes + "    return self.batch_norm(y)\n";
+  };
+  const std::string condition = forked("training", "False", "    if self.training:\n        self.other.add_(3.0)\n");
+  EXPECT_EQ(conditions_of_holding(condition), std::set<std::string>{""});
+  const auto tensor = fuse_graph(graph_of(net(forked("other", "self.w2", "    self.other.add_(3.0)\n"))));
+  ASSERT_EQ(tensor.size(), 1u);
+  EXPECT_EQ(tensor[0].reason, "`add_` in net.py:9 may write to an operand of the chain");
+  const auto at_once =
+      fuse_graph(graph_of(net("y = self.linear(x) * self.scale; self.other += x.sum(); return self.batch_norm(y)")));
+  EXPECT_TRUE(at_once[0].fused) << at_once[0].reason;
+}
+
 TEST(Unwritten, AlwaysWhereTheConditionIsNotKnown) {
   using Found = std::set<std::string>;
   for (const char* inside : {"\nif x.dim() == 2:\n    self.other.add_(1.0)",          // computed later

@@ -200,6 +200,16 @@ std::vector<Written> written_by(Node* node) {
   return result;
 }
 
+std::vector<Value*> statistics_of(Node* node) {
+  std::vector<Value*> result;
+  const auto* schema = node->maybeSchema();
+  if (!schema || !node->kind().is_aten() || !writes(node)) return result;
+  const auto& arguments = schema->arguments();
+  for (std::size_t i = 0; i < arguments.size() && i < node->inputs().size(); ++i)
+    if (is_statistic(arguments[i]) && is_tensor(node->input(i))) result.push_back(node->input(i));
+  return result;
+}
+
 bool writes(const Node* node) {
   const auto* schema = node->maybeSchema();
   if (!schema) return false;

@@ -87,7 +87,7 @@ struct Block {
           arrive_and_expect(full, sizeof(to));
 #pragma unroll
           for (int piece = 0; piece < pieces; ++piece) {  // side by side in a row
-            const int from = piece * problem.halves.padded + i * step;
+            const int from = (pieces * i + piece) * step;
             if constexpr (in_turns) {
               fetch_box_for(problem.x, address_of(to.x[piece][part]), full, from, row + part, of_x, both);
               fetch_box(problem.w, address_of(to.w[piece]), full, from, column, of_weight);

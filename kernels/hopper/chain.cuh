@@ -86,9 +86,9 @@ const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail&
   problem.inner = static_cast<int>(linear.inner);
   problem.tail = tail;
   problem.result = linear.result;
-  problem.weight_in_passing = reads_weight_in_passing(shape_of<Chain>(linear, tail));
   using Cluster = ClusterTile<manner == Manner::in_turns, width>;
   problem.row_tiles = static_cast<int>(ceiling(tail.rows, Cluster::rows));
+  problem.weight_in_passing = reads_weight_in_passing(shape_of<Chain>(linear, tail), problem.row_tiles == 1);
   problem.column_tiles = static_cast<int>(ceiling(tail.columns, Cluster::columns));
   cuda::Blocks blocks{{}, block_threads, sizeof(Memory)};
   if constexpr (manner == Manner::agreeing) {

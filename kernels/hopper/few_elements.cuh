@@ -86,7 +86,8 @@ struct FewElements
 
   // --- and finish ---
 
-  __device__ __forceinline__ void learn() {}
+  __device__ __forceinline__ void learn(int, int) const {}
+  __device__ __forceinline__ void exchange() const {}
   __device__ __forceinline__ void settle(typename Now::Value&, int, int) const {}
 };
 

@@ -17,7 +17,7 @@ const char* launch_strips_of_elements(const Linear& linear, const Tail& tail, co
   problem.bias = linear.bias;
   problem.inner = static_cast<int>(linear.inner);
   problem.tail = tail;
-  problem.weight_in_passing = reads_weight_in_passing(shape_of<Chain>(linear, tail));
+  problem.weight_in_passing = reads_weight_in_passing(shape_of<Chain>(linear, tail), true);
   problem.row_tiles = static_cast<int>(ceiling(tail.rows, tile_rows));
   if (!describe(problem.x, x_of(linear, tail), Precision::of_operands, tile_rows, box_columns<Element>) ||
       !describe(problem.w, weight_of(linear, tail), Precision::of_operands, strip_columns, box_columns<Element>))

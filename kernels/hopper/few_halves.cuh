@@ -50,8 +50,8 @@ struct FewHalves
     const auto fetch = [&](const CUtensorMap& map, int stage, int step, auto& to, int row, auto... how) {
 #pragma unroll
       for (int piece = 0; piece < 2; ++piece)
-        fetch_box(map, address_of(to[piece]), barrier(memory.full[stage]),
-                  piece * problem.halves.padded + (first + step) * halves_step, row, how...);
+        fetch_box(map, address_of(to[piece]), barrier(memory.full[stage]), (2 * (first + step) + piece) * halves_step,
+                  row, how...);
     };
     const auto fetch_weight = [&](int stage, int step) {
       arrive_and_expect(barrier(memory.full[stage]), sizeof(memory.step[stage]));
@@ -85,15 +85,18 @@ struct FewHalves
     this->leave_sums(sums);
   }
 
-  // --- and finish ---
+  // --- meanwhile ---
 
-  __device__ __forceinline__ void learn() {
-    if (warp < strip_columns / 32)
-      bring_facts(problem.halves.weight, column + warp * 32, 32, lane, &memory.facts.of[warp * 32],
-                  memory.facts.worst[warp]);
-    for (int at = static_cast<int>(threadIdx.x); at < tile_rows; at += Base::warps * 32)
+  __device__ __forceinline__ void learn(int which, int of) {  // warp of so many
+    for (int i = which; i < strip_columns / 32; i += of)
+      bring_facts(problem.halves.weight, column + i * 32, 32, lane, &memory.facts.of[i * 32], memory.facts.worst[i]);
+    for (int at = which * 32 + lane; at < tile_rows; at += of * 32)
       memory.facts.of_rows[at] = facts_of(problem.halves.x, tile * tile_rows + at);
   }
+
+  // --- and finish ---
+
+  __device__ __forceinline__ void exchange() const {}
 
   // Whether all results of a thread's row stand, by the least of them and the worst that is known of each 32 columns.
   __device__ __forceinline__ bool all_sure(const Doubt& doubt, const float (&of)[Now::width], const RowFacts& of_row,

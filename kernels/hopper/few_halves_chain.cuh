@@ -22,7 +22,7 @@ const char* launch_strips_of_halves(const Linear& linear, const Tail& tail, cons
   problem.bias = linear.bias;
   problem.inner = halves.inner;
   problem.tail = tail;
-  problem.weight_in_passing = reads_weight_in_passing(shape_of<Chain>(linear, tail));
+  problem.weight_in_passing = reads_weight_in_passing(shape_of<Chain>(linear, tail), true);
   problem.halves = halves;
   const auto type = TwoHalves::of_operands;
   if (!describe(problem.x, matrix_of(halves, halves.x), type, tile_rows, halves_step) ||

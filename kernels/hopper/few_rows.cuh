@@ -154,15 +154,18 @@ struct FewRows : Strip<Chain, float, FewRowsProblem, FewRowsMemory<Chain, tile_r
 
   // --- and finish ---
 
-  __device__ __forceinline__ void learn() {
+  __device__ __forceinline__ void learn(int, int) const {}
+  __device__ __forceinline__ void exchange() {
     const int at = static_cast<int>(threadIdx.x);
-    if (at >= strip_columns) return;
-    float2 all{0, 0};
-    for (int block = 0; block < parts; ++block) {
-      const float2 one = read_pair_of(block, address_of(&memory.facts.here[at]));
-      all = {fmaxf(all.x, one.x), fmaxf(all.y, one.y)};
+    if (at < strip_columns) {
+      float2 all{0, 0};
+      for (int block = 0; block < parts; ++block) {
+        const float2 one = read_pair_of(block, address_of(&memory.facts.here[at]));
+        all = {fmaxf(all.x, one.x), fmaxf(all.y, one.y)};
+      }
+      memory.facts.all[at] = all;
     }
-    memory.facts.all[at] = all;
+    this->meet_others();
   }
 
   // From sums of scaled rows to the linear's results: those that are no numbers, or that what was lost may show in, computed again.

@@ -48,7 +48,7 @@ const char* launch_few_rows(const Linear& linear, const Tail& tail, cudaStream_t
   problem.bias = linear.bias;
   problem.inner = static_cast<int>(linear.inner);
   problem.tail = tail;
-  problem.weight_in_passing = reads_weight_in_passing(shape_of<Chain>(linear, tail));
+  problem.weight_in_passing = reads_weight_in_passing(shape_of<Chain>(linear, tail), true);
   problem.weight = float_matrix(linear.weight, tail.columns, linear.weight_stride);
   problem.x = thirds_of(linear, tail, plan);
   place_thirds(problem.x, linear.workspace);

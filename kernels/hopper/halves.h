@@ -38,7 +38,13 @@ constexpr float all_short = 2;
 constexpr float too_short = 1;
 constexpr float least_inexact = 1073741824.0f;
 
-// One matrix: rows of `padded` higher halves, and then as many lower ones.
+constexpr int halves_step = 64;
+
+// Of a step's columns the higher halves lie first, and then the lower: memory is read in pieces of 256 bytes. Here is a column's
+// higher half in a row of halves, and its lower one `halves_step` behind.
+constexpr int place_of_half(int column) { return column / halves_step * 2 * halves_step + column % halves_step; }
+
+// One matrix: rows of `padded` higher halves and as many lower ones.
 struct SplitMatrix : FloatMatrix {
   void* halves = nullptr;
   RowFacts* facts = nullptr;
@@ -60,8 +66,6 @@ struct Halves {
   constexpr int rows_before() const { return static_cast<int>(x.rows) - rows_beside; }
   constexpr std::int64_t progress_count() const { return 1 + ceiling(x.rows, rows_asked_for); }
 };
-
-constexpr int halves_step = 64;
 
 // Says where those of a matrix lie: from `place` on, which is null to ask only how many bytes they are.
 std::int64_t place_halves(Halves& halves, SplitMatrix Halves::*matrix, void* place);

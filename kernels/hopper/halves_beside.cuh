@@ -29,10 +29,10 @@ __device__ __forceinline__ void make_row(const Halves& halves, int row) {
   for_packets<4>(halves, row, halves.inner, [&](const Values& values, int) { look_for_largest(values, largest); });
   largest = __reduce_max_sync(~0u, largest);
   const float up = Scale(largest).up;
-  auto* const high = static_cast<__half*>(halves.x.halves) + static_cast<std::int64_t>(row) * 2 * halves.padded;
+  auto* const to = static_cast<__half*>(halves.x.halves) + static_cast<std::int64_t>(row) * 2 * halves.padded;
   Found found;
   for_packets<1>(halves, row, halves.padded,
-                 [&](const Values& values, int to) { split(values, up, high + to, high + halves.padded + to, found); });
+                 [&](const Values& values, int column) { split(values, up, to + place_of_half(column), found); });
   const FoundByAll all = gather(found);
   if (threadIdx.x % 32 == 0) halves.x.facts[row] = facts_from(all, largest, Scale(largest), halves.inner);
 }

@@ -122,8 +122,9 @@ struct Strip {
   __device__ __forceinline__ void write(int from, const float (&scales)[4], Found (&found)[4]) const {
     const auto rows = static_cast<int>(min(matrix.rows - first - my_rows, std::int64_t{4}));
     const int at = first_line(from) + lane * packet;
-    auto* out = static_cast<__half*>(matrix.halves) + (first + my_rows) * 2 * halves.padded + from + at;
-    for (int line = at; line < chunk && from + line < halves.padded; line += piece, out += piece) {
+    auto* out = static_cast<__half*>(matrix.halves) + (first + my_rows) * 2 * halves.padded + place_of_half(from + at);
+    static_assert(piece % halves_step == 0);
+    for (int line = at; line < chunk && from + line < halves.padded; line += piece, out += 2 * piece) {
       Quad lines[packet];
 #pragma unroll
       for (int i = 0; i < packet; ++i) lines[i] = place(line + i, warp);
@@ -132,7 +133,7 @@ struct Strip {
       for (int row = 0; row < 4; ++row, high += 2 * halves.padded) {
         if (row >= rows) break;
         const Values values{lines[0].at[row], lines[1].at[row], lines[2].at[row], lines[3].at[row]};
-        split(values, scales[row], high, high + halves.padded, found[row]);
+        split(values, scales[row], high, found[row]);
       }
     }
   }

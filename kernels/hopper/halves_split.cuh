@@ -104,8 +104,8 @@ __device__ __forceinline__ void look_closely(const Values& values, float scale, 
   }
 }
 
-// Two packets of halves, and what is lost. Of a row that halves are no use for they may be anything.
-__device__ __forceinline__ void split(const Values& values, float scale, __half* high, __half* low, Found& found) {
+// Two packets of halves, to where the higher ones' place is, and what is lost. Of a row that halves are no use for they may be anything.
+__device__ __forceinline__ void split(const Values& values, float scale, __half* high, Found& found) {
   __half2 highs[packet / 2];
   __half2 lows[packet / 2];
 #pragma unroll
@@ -131,7 +131,7 @@ __device__ __forceinline__ void split(const Values& values, float scale, __half*
   if ((found.flags & some_broken) == 0 || !__hbgt2(least, __float2half2_rn(least_held)))
     look_closely(values, scale, highs, lows, found);
   *reinterpret_cast<uint2*>(high) = reinterpret_cast<const uint2&>(highs);
-  *reinterpret_cast<uint2*>(low) = reinterpret_cast<const uint2&>(lows);
+  *reinterpret_cast<uint2*>(high + halves_step) = reinterpret_cast<const uint2&>(lows);
 }
 
 __device__ __forceinline__ RowFacts facts_from(const FoundByAll& found, std::uint32_t largest, const Scale& scale,

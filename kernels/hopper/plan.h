@@ -42,12 +42,16 @@ struct Shape {
   bool keeps_result = false;  // the linear's, besides the chain's
 };
 
+// An H200's is, an H100's is not.
+inline bool has_fast_memory(const Shape& shape) { return shape.memory_rate > 4e6; }
+
 // Whether the second cache is to give up the weight's lines first. Where rows are few they are read once, or by all tiles of rows at a
 // time, and then push out nothing that others have left there, some of it still to be written to memory. Of weights of 268 MB that was
-// slower.
-inline bool reads_weight_in_passing(const Shape& shape) {
+// slower on an H100, and on an H200 where another tile of rows comes to read them later.
+inline bool reads_weight_in_passing(const Shape& shape, bool at_a_time) {
   constexpr std::int64_t most_rows = 1024, most_bytes = std::int64_t{160} << 20;
-  return shape.rows <= most_rows && shape.columns * shape.inner * shape.element_bytes <= most_bytes;
+  if (shape.rows > most_rows) return false;
+  return shape.columns * shape.inner * shape.element_bytes <= most_bytes || (at_a_time && has_fast_memory(shape));
 }
 
 // TAILOR_HOPPER: `always`, `few_rows` and `strips`, also where it is the slower way, the kernel for tiles of many rows, that for few

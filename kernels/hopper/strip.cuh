@@ -186,7 +186,8 @@ struct Strip {
   }
 };
 
-// All kinds of strips are computed so: `Phases` say what is brought, multiplied and known.
+// All kinds of strips are computed so: `Phases` say what is brought and multiplied, what is known of the operands (learn), by warps that
+// have nothing else to do, and what the blocks of a cluster tell one another of them (exchange).
 template <class Chain, class Phases, class Problem>
 __device__ __forceinline__ void compute_strip(const Problem& problem) {
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -198,8 +199,7 @@ __device__ __forceinline__ void compute_strip(const Problem& problem) {
     phases.consume();
     cuda::wait_for_kernel_before();
     meet_cluster();
-    phases.learn();
-    phases.meet_others();
+    phases.exchange();
     phases.finish_strip([&](auto& y, int row, int from) { phases.settle(y, row, from); });
     meet_cluster();  // nobody leaves while another reads his sums
   } else {
@@ -209,6 +209,9 @@ __device__ __forceinline__ void compute_strip(const Problem& problem) {
       __syncwarp();
       cuda::wait_for_kernel_before();
       bring_columns<Chain, typename Phases::Element>(problem, phases.column, phases.lane, phases.memory.columns);
+    } else {
+      cuda::wait_for_kernel_before();
+      phases.learn(phases.warp - Phases::warps - 1, warps_of_group - 1);
     }
     meet_cluster();
     meet_cluster();

@@ -64,9 +64,9 @@ inline double least_time_of_tiles(const Shape& shape) {
 // whose memory is slower, brings no more than this: 11912×5888→6656 in bfloat16 took 1223 µs in tiles of 256 columns, which read least,
 // and 1600 in those of 128. An H200 was not held up by it. `read`: how many rows of either all tiles read together.
 inline double time_to_read_tiles(const Shape& shape, double read) {
-  constexpr double rate = 6.9e6, fast_memory = 4e6, held = 80e6;
+  constexpr double rate = 6.9e6, held = 80e6;
   const auto inner_bytes = static_cast<double>(shape.inner * shape.element_bytes);
-  if (shape.memory_rate <= 0 || shape.memory_rate > fast_memory) return 0;
+  if (shape.memory_rate <= 0 || has_fast_memory(shape)) return 0;
   if (static_cast<double>(shape.rows + shape.columns) * inner_bytes < held) return 0;
   return read * inner_bytes / rate;
 }

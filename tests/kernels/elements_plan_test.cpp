@@ -86,14 +86,23 @@ TEST(ElementsPlan, StripsAreCutToFillTheProcessors) {
 }
 
 TEST(ElementsPlan, TheWeightIsReadInPassing) {
-  const auto in_passing = [](std::int64_t rows, std::int64_t columns, std::int64_t inner, int bytes) {
-    return reads_weight_in_passing({rows, columns, inner, bytes, 0, 132});
+  constexpr double h100 = 3.35e6, h200 = 4.9e6;
+  const auto in_passing = [](double memory, Shape shape, bool at_a_time) {
+    shape.memory_rate = memory;
+    return reads_weight_in_passing(shape, at_a_time);
   };
-  EXPECT_TRUE(in_passing(16, 8192, 8192, 2)) << "58.1 µs measured on an H100, 60.6 otherwise";
-  EXPECT_TRUE(in_passing(512, 4096, 4096, 2)) << "29.2, 33.9";
-  EXPECT_TRUE(in_passing(16, 4096, 4096, 4)) << "44.5, 50.6";
-  EXPECT_FALSE(in_passing(16, 8192, 8192, 4)) << "114, 110";
-  EXPECT_FALSE(in_passing(32768, 4096, 1024, 2)) << "492, 443: all tiles of rows read it, again and again";
+  EXPECT_TRUE(in_passing(h100, {16, 8192, 8192, 2}, true)) << "58.1 µs measured, 60.6 otherwise";
+  EXPECT_TRUE(in_passing(h100, {512, 4096, 4096, 2}, true)) << "29.2, 33.9";
+  EXPECT_TRUE(in_passing(h100, {512, 4096, 4096, 2}, false)) << "it stays there for as long as it takes";
+  EXPECT_TRUE(in_passing(h100, {16, 4096, 4096, 4}, true)) << "44.5, 50.6";
+  EXPECT_FALSE(in_passing(h100, {16, 8192, 8192, 4}, true)) << "114, 110";
+  EXPECT_TRUE(in_passing(h200, {16, 8192, 8192, 4}, true)) << "87, 91; settled 80, 83";
+  EXPECT_TRUE(in_passing(h200, {64, 8192, 8192, 4}, true)) << "settled 83, 91";
+  EXPECT_FALSE(in_passing(h200, {512, 8192, 8192, 4}, false)) << "TF32: 184, 179";
+  EXPECT_FALSE(in_passing(0, {16, 8192, 8192, 4}, true)) << "of a GPU of which nothing is known";
+  for (const double memory : {h100, h200})
+    EXPECT_FALSE(in_passing(memory, {32768, 4096, 1024, 2}, true))
+        << "an H100 took 492, 443: all tiles of rows read it, again and again";
 }
 
 // What few rows wait for is in torch's linear too.

@@ -44,9 +44,9 @@ struct Doubt {
     const float lost = of_row.doubt + of_column.doubt;
     if (lost == -INFINITY) return true;  // one of them is zero, and the other no infinity
     const auto inner = static_cast<float>(halves.inner);
-    const auto share = [](float of_whole) { return of_whole / whole_share; };
-    const float heavy_in_both = (share(of_row.heavy + of_column.heavy) - 1) * inner;
-    const float strong_in_both = share(of_row.strong) * share(of_column.strong) * inner;
+    constexpr float share = 1.0f / whole_share;
+    const float heavy_in_both = static_cast<float>(of_row.heavy + of_column.heavy - whole_share) * share * inner;
+    const float strong_in_both = (of_row.strong * share) * (of_column.strong * share) * inner;
     const bool may_be_exact =
         of_row.short_of_digits * of_column.short_of_digits >= too_short && magnitude < least_inexact;
     return fmaxf(magnitude, heavy_in_both * of_both_heavy) >= lost && strong_in_both > few_products && !may_be_exact;
@@ -56,6 +56,8 @@ struct Doubt {
   template <int results_of_thread>
   __device__ __forceinline__ bool mark(float (&sums)[results_of_thread], const RowFacts (&of_rows)[2],
                                        const ColumnFacts<2, 2 * results_of_thread>& facts) const {
+    // Most rows are so dense that their results stand whatever they are.
+    if (__all_sync(~0u, is_sure(0, of_rows[0], facts.worst) && is_sure(0, of_rows[1], facts.worst))) return false;
     float least[2] = {INFINITY, INFINITY};
 #pragma unroll
     for (int i = 0; i < results_of_thread; ++i) least[row_of(i)] = fminf(least[row_of(i)], fabsf(sums[i]));

@@ -196,28 +196,45 @@ __device__ __forceinline__ void round_to(Value& value) {
   }
 }
 
+// Two neighbours of a row.
+__device__ __forceinline__ void write_pair(float* to, const float* pair) {
+  *reinterpret_cast<float2*>(to) = make_float2(pair[0], pair[1]);
+}
+template <class T>
+__device__ __forceinline__ void write_pair(T* to, const float* pair) {
+  *reinterpret_cast<std::uint32_t*>(to) = pack(pair[0], pair[1], T());
+}
+
 // A part of a matrix of the result's size, from registers to memory: of float32 four threads fill sectors of 32 bytes. Where the copy
 // engine describes the result, as of 16 bits it always does, rows have an even number of elements. `row` is that of the first of a
-// thread's rows for lane 0.
+// thread's rows for lane 0. Of most parts all columns are there: where each is asked for, that takes as long as a third of a tail.
 template <class T, bool even = sizeof(T) == 2, int Rows, int Width>
 __device__ __forceinline__ void write_results(const Tail& tail, void* matrix, const Tile<float, Rows, Width>& value,
                                               int row, int column, int lane) {
+  const auto rows = static_cast<int>(tail.rows);
+  const auto columns = static_cast<int>(tail.columns);
+  const bool in_pairs = even || columns % 2 == 0;
+  const bool are_there = column + 4 * Width <= columns;
 #pragma unroll
   for (int at = 0; at < Rows; ++at) {
-    const std::int64_t to_row = row + lane / 4 + 8 * at;
-    if (to_row >= tail.rows) continue;
-    T* const to = static_cast<T*>(matrix) + to_row * tail.columns;
+    const int to_row = row + lane / 4 + 8 * at;
+    if (to_row >= rows) continue;
+    const int first = column + lane % 4 * 2;
+    T* const to = static_cast<T*>(matrix) + std::int64_t{to_row} * columns + first;
+    const float* const from = value.at[at];
+    if (in_pairs && are_there) {
 #pragma unroll
-    for (int i = 0; i < Width; i += 2) {
-      const int to_column = column + i * 4 + lane % 4 * 2;
-      const float* const pair = value.at[at] + i;
-      if constexpr (sizeof(T) == 2) {
-        if (to_column < tail.columns) *reinterpret_cast<std::uint32_t*>(to + to_column) = pack(pair[0], pair[1], T());
-      } else if (even || tail.columns % 2 == 0) {
-        if (to_column < tail.columns) *reinterpret_cast<float2*>(to + to_column) = make_float2(pair[0], pair[1]);
-      } else {
-        if (to_column < tail.columns) to[to_column] = pair[0];
-        if (to_column + 1 < tail.columns) to[to_column + 1] = pair[1];
+      for (int i = 0; i < Width; i += 2) write_pair(to + 4 * i, from + i);
+    } else {
+#pragma unroll
+      for (int i = 0; i < Width; i += 2) {
+        const int there = columns - first - 4 * i;
+        if (in_pairs) {
+          if (there > 0) write_pair(to + 4 * i, from + i);
+        } else if constexpr (!even) {
+          if (there > 0) to[4 * i] = from[i];
+          if (there > 1) to[4 * i + 1] = from[i + 1];
+        }
       }
     }
   }

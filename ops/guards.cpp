@@ -87,6 +87,15 @@ bool broadcast(at::DimVector& shape, at::IntArrayRef other) {
   return true;
 }
 
+// Whether torch surely knows what comes of it and one of the linear's dtype. Not of rare dtypes: for many of its operations it has no code
+// for these, nor for complex numbers of halves.
+bool goes_with(const at::Tensor& operand, at::ScalarType linear) {
+  const at::ScalarType type = operand.scalar_type();
+  if (at::isComplexType(type)) return type != at::kComplexHalf && (linear == at::kFloat || linear == at::kDouble);
+  return is_float32_or_less(type) || type == at::kDouble || type == at::kBool || type == at::kByte ||
+         type == at::kChar || type == at::kShort || type == at::kInt || type == at::kLong;
+}
+
 // The shape of the chain's steps so far, where it can be told from the operands that eager raises nothing.
 std::optional<at::DimVector> shape_without_work(const at::Tensor& input, const at::Tensor& weight,
                                                 const std::optional<at::Tensor>& bias, Operands operands) {
@@ -96,8 +105,8 @@ std::optional<at::DimVector> shape_without_work(const at::Tensor& input, const a
   for (const auto& operand : operands) {
     if (!operand) continue;
     // A 0-dimensional tensor of the CPU goes with any device.
-    const bool fits =
-        is_plain(*operand) && (operand->device() == input.device() || (operand->dim() == 0 && operand->is_cpu()));
+    const bool fits = is_plain(*operand) && goes_with(*operand, input.scalar_type()) &&
+                      (operand->device() == input.device() || (operand->dim() == 0 && operand->is_cpu()));
     if (!fits || !broadcast(shape, operand->sizes())) return std::nullopt;
   }
   return shape;

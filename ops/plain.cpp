@@ -1,5 +1,6 @@
 #include "plain.h"
 
+#include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -24,6 +25,9 @@ const char* unusual_thread() {
   const auto keys = c10::impl::tls_local_dispatch_key_set();
   if (!has_only(keys.included_, c10::default_included_set)) return "a mode, a transform or a trace is active";
   if (!has_only(c10::default_excluded_set, keys.excluded_)) return "autocast is on";
+  // As in the body of an op of the user's, to which torch gives gradients from outside. Inference mode wants none.
+  if (c10::GradMode::is_enabled() && keys.excluded_.has_any(c10::autograd_dispatch_keyset))
+    return "autograd is switched off where gradients are wanted";
   return nullptr;
 }
 

@@ -1,17 +1,17 @@
 #include "barred.h"
 
-#include "ahead.h"
+#include "order.h"
 
 namespace tailor {
 
 using torch::jit::GraphFunction;
 
-std::shared_ptr<Graph> with_ahead(const GraphFunction& function, Instead instead) {
+std::shared_ptr<Graph> with_order(const GraphFunction& function, Instead instead) {
   auto own = copy_of(*function.graph());
-  drop_ahead(own->block());
-  add_ahead(own->block());
+  drop_order(own->block());
+  keep_order(own->block());
   instead[&function] = own;
-  return has_bare_loop(inlined_copy(function, instead)->block()) ? nullptr : own;
+  return may_lose_order(inlined_copy(function, instead)->block()) ? nullptr : own;
 }
 
 PassOptions options_of(const Member& member, const Options& options) {
@@ -34,7 +34,7 @@ std::vector<GraphFunction*> bar(const std::vector<const Member*>& unfit, const O
   for (const Member* member : unfit) {
     if (barred.contains(member->function)) continue;
     const PassResult result = look_at(*member, inlined_copy(*member->function, fused), options);
-    const bool may_call = result.lacks_ahead ? with_ahead(*member->function, fused) != nullptr : !result.changed;
+    const bool may_call = result.lacks_order ? with_order(*member->function, fused) != nullptr : !result.changed;
     if (may_call) continue;
     const std::string reason =
         "`" + spoken_name(*member->function) + "` calls it, and cannot be fused: " + result.unfit;

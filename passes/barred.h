@@ -1,5 +1,5 @@
 // What must not be fused for the sake of a method that calls it. One that fits no file (file.h) cannot have its calls inlined, and goes on
-// calling: where it does so inside `with autocast`, or beside a loop that cannot be run ahead (ahead.h), what it calls stays unfused.
+// calling: where it does so inside `with autocast`, or beside what would lose its order (order.h), what it calls stays unfused.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,9 +12,9 @@
 
 namespace tailor {
 
-// The function's graph, which goes on calling, with what runs its loops ahead. Null where that is not enough: what it calls is
+// The function's graph, which goes on calling, with what keeps its order (order.h). Null where that is not enough: what it calls is
 // others', too, and a loop there stays as it is.
-std::shared_ptr<Graph> with_ahead(const torch::jit::GraphFunction& function, Instead instead = {});
+std::shared_ptr<Graph> with_order(const torch::jit::GraphFunction& function, Instead instead = {});
 
 // The functions, and why.
 using Barred = std::unordered_map<torch::jit::GraphFunction*, std::string>;

@@ -60,6 +60,32 @@ const std::unordered_set<Symbol>& harmless_kinds() {
 
 bool works_on_tensors(const Node* node) { return std::any_of(node->inputs().begin(), node->inputs().end(), is_tensor); }
 
+// Of what a chain computes and what is made of it, as far as it shows: a tensor without any has no length.
+bool has_a_dimension(const Value* value, int steps = 8) {
+  const Node* node = seen(const_cast<Value*>(value))->node();
+  const auto is_one_of = [&](std::initializer_list<const char*> names) {
+    return std::ranges::any_of(names, [&](const char* name) { return is_aten(node, name); });
+  };
+  if (is_one_of({"linear", "addmm", "mm", "batch_norm", "group_norm"})) return true;
+  if (steps == 0 || !is_one_of({"add", "sub", "mul", "div", "sigmoid", "silu", "relu", "dropout"})) return false;
+  return std::any_of(node->inputs().begin(), node->inputs().end(),
+                     [&](const Value* input) { return is_tensor(input) && has_a_dimension(input, steps - 1); });
+}
+
+bool may_hold_tensors(const c10::TypePtr& type) {
+  if (type->isSubtypeOf(*c10::TensorType::get()) || type->kind() == c10::TypeKind::AnyType) return true;
+  return std::ranges::any_of(type->containedTypes(), may_hold_tensors);
+}
+
+// `==` and its kin, also of lists: whose tensors they read.
+bool compares_tensors(const Node* node) {
+  static const std::unordered_set<Symbol> kinds = {c10::aten::eq, c10::aten::ne, c10::aten::lt,
+                                                   c10::aten::le, c10::aten::gt, c10::aten::ge};
+  return kinds.contains(node->kind()) &&
+         std::any_of(node->inputs().begin(), node->inputs().end(),
+                     [](const Value* input) { return may_hold_tensors(input->type()); });
+}
+
 // Of the class whose `with` block begins or ends there, if it is torch's own.
 std::string name_of_torchs(const Node* node) {
   const auto type = node->input(0)->type()->cast<c10::ClassType>();
@@ -136,8 +162,10 @@ bool leaves_modes(const Block* top) {
 }  // namespace
 
 bool is_noticeable(const Node* node) {
+  if (is_aten(node, "len") && works_on_tensors(node) && !has_a_dimension(node->input(0))) return true;
   const bool reads_whole_shape = is_shape_reader(node) && node->inputs().size() == 1;
   if (!quiet_kinds().contains(node->kind()) && !reads_whole_shape) return true;
+  if (compares_tensors(node)) return true;
   const bool reads_no_data =
       is_shape_reader(node) || node->kind() == c10::aten::__is__ || node->kind() == c10::aten::__isnot__;
   if (node->kind().is_aten() && !reads_no_data && works_on_tensors(node)) return true;
@@ -200,16 +228,6 @@ std::vector<Written> written_by(Node* node) {
   return result;
 }
 
-std::vector<Value*> statistics_of(Node* node) {
-  std::vector<Value*> result;
-  const auto* schema = node->maybeSchema();
-  if (!schema || !node->kind().is_aten() || !writes(node)) return result;
-  const auto& arguments = schema->arguments();
-  for (std::size_t i = 0; i < arguments.size() && i < node->inputs().size(); ++i)
-    if (is_statistic(arguments[i]) && is_tensor(node->input(i))) result.push_back(node->input(i));
-  return result;
-}
-
 bool writes(const Node* node) {
   const auto* schema = node->maybeSchema();
   if (!schema) return false;
@@ -218,6 +236,12 @@ bool writes(const Node* node) {
     return false;
   return std::any_of(schema->arguments().begin(), schema->arguments().end(),
                      [&](const c10::Argument& argument) { return is_written(node, argument); });
+}
+
+bool has_silent_effects(const Node* node) {
+  if (node->isNondeterministic()) return true;
+  const auto* schema = node->maybeSchema();
+  return schema && !schema->is_mutable() && writes(node);
 }
 
 bool may_write(const Node* node) { return writes(node) || is_opaque(node); }

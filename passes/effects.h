@@ -52,9 +52,9 @@ std::vector<Written> written_by(Node* node);
 
 bool writes(const Node* node);
 
-// The statistics that a batch norm of ATen's writes, which its schema does not say: torch does not know that others may not change places
-// with it that read them.
-std::vector<Value*> statistics_of(Node* node);
+// Whether the node has an effect that its schema does not say: it writes statistics, or draws random numbers. torch does not know that it
+// may not change places with others.
+bool has_silent_effects(const Node* node);
 
 // Whether the node writes to a tensor, or does things that cannot be seen.
 bool may_write(const Node* node);

@@ -162,7 +162,7 @@ bool is_constant_false(const Value* value) {
 
 bool is_constant_one(const Value* value) {
   const auto ivalue = constant(value);
-  return ivalue && ((ivalue->isInt() && ivalue->toInt() == 1) || (ivalue->isDouble() && ivalue->toDouble() == 1.0));
+  return ivalue && ivalue->isInt() && ivalue->toInt() == 1;
 }
 
 bool is_guarded(const Node* node) {

@@ -70,10 +70,15 @@ class Matcher {
     return fail(wanted(i, value, right_operation_ ? *elsewhere : nullptr));
   }
 
+  // Of one number. The form that writes to an `out` of the author's is none.
+  static bool is_function(const Node* node, const char* name) {
+    return is_aten(node, name) && node->inputs().size() == 1;
+  }
+
   // Whether the node's kind is the one with which step i begins.
   bool begins_step(int i, const Node* node) const {
     const Kind kind = step(i).kind;
-    if (kind == Kind::swish) return is_aten(node, "silu") || is_aten(node, "sigmoid");
+    if (kind == Kind::swish) return is_function(node, "silu") || is_function(node, "sigmoid");
     return is_aten(node, to_string(kind)) && (kind != Kind::mul || !is_half_of_swish(node));
   }
 
@@ -84,7 +89,7 @@ class Matcher {
       case Kind::div:
         return is_arithmetic(i, node, value);
       case Kind::sigmoid:
-        return is_aten(node, "sigmoid") && take(i, node);
+        return is_function(node, "sigmoid") && take(i, node);
       case Kind::swish:
         return is_swish(i, node, value);
       case Kind::batch_norm:
@@ -132,7 +137,7 @@ class Matcher {
   bool is_half_of_swish(const Node* node) const {
     for (std::size_t side = 0; side < 2; ++side) {
       const Node* sigmoid = seen(const_cast<Value*>(node->input(side)))->node();
-      if (is_aten(sigmoid, "sigmoid") &&
+      if (is_function(sigmoid, "sigmoid") &&
           seen(const_cast<Value*>(sigmoid->input(0))) == seen(const_cast<Value*>(node->input(1 - side))))
         return true;
     }
@@ -172,13 +177,13 @@ class Matcher {
   }
 
   bool is_swish(int i, Node* node, Value* value) {
-    if (is_aten(node, "silu")) {
+    if (is_function(node, "silu")) {
       // In place silu refuses other things of complex values.
       if (is_in_place(node) && !is_real_for_sure(node)) return false;
       say("silu:", i);
       return take(i, node);
     }
-    if (!is_aten(node, "sigmoid")) return false;
+    if (!is_function(node, "sigmoid")) return false;
     for (Node* product : readers(node->output())) {
       if (product->owningBlock() != node->owningBlock() || !is_plain_arithmetic(product, Kind::mul)) continue;
       const Value* left = seen(product->input(0));

@@ -134,8 +134,8 @@ class MethodFuser {
       Made& made = made_[member.function];
       if (!made.is_unfit && !barred.contains(member.function)) continue;
       PassResult result = look_at(member, inlined_copy(*member.function), options_, barred);
-      if (result.lacks_ahead)
-        if (auto own = with_ahead(*member.function)) set_graph(*member.function, std::move(own));
+      if (result.lacks_order)
+        if (auto own = with_order(*member.function)) set_graph(*member.function, std::move(own));
       made.sites = std::move(result.sites);
       made.specimens.clear();
     }
@@ -185,9 +185,9 @@ PassResult fuse_function(Function& function, const PassOptions& options) {
   if (!graph_function) return {};
   PassResult result = rewrite_function(*graph_function, options);
   if (result.unfit.empty()) return result;
-  if (auto own = result.lacks_ahead ? with_ahead(*graph_function) : nullptr) {
+  if (auto own = result.lacks_order ? with_order(*graph_function) : nullptr) {
     set_graph(*graph_function, std::move(own));
-  } else if (result.lacks_ahead || result.changed) {
+  } else if (result.lacks_order || result.changed) {
     unfuse_all({graph_function});
     result.sites = run_pass(inlined_copy(*graph_function), options).sites;
   }

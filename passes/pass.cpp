@@ -4,7 +4,6 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "ahead.h"
 #include "calls.h"
 #include "effects.h"
 #include "file.h"
@@ -13,6 +12,7 @@
 #include "lines.h"
 #include "match.h"
 #include "normalise.h"
+#include "order.h"
 #include "prove.h"
 #include "rewrite.h"
 #include "twins.h"
@@ -266,18 +266,19 @@ void make_readable(const std::shared_ptr<Graph>& graph) {
 
 PassResult run_pass(const std::shared_ptr<Graph>& graph, const PassOptions& options) {
   own_constants(graph->block());
-  const bool has_bare = has_bare_loop(graph->block());
-  drop_ahead(graph->block());
+  // What the executor differentiates has changed places by the time that it asks.
+  const bool may_lose = options.is_executors ? has_bare_loop(graph->block()) : may_lose_order(graph->block());
+  drop_order(graph->block());
   // While the executor runs, others may compile classes: it looks at none.
   const auto unit = options.is_executors ? nullptr : unit_of(*graph);
   const std::string unfit = options.is_executors ? "" : fits_no_file(*graph);  // nobody makes a file of the executor's
   PassResult result = run_on(graph, options, unfit.empty() ? options.leave : unfit, unit);
   result.unfit = unfit;
   const bool is_fused = has_tailor_op(graph->block());
-  if (is_fused && has_bare && !result.changed)  // it calls what was fused, and has loops of its own
-    (unfit.empty() ? result.changed : result.lacks_ahead) = true;
+  if (is_fused && may_lose && !result.changed)  // it calls what was fused
+    (unfit.empty() ? result.changed : result.lacks_order) = true;
   if (result.changed) make_readable(graph);
-  if (is_fused) add_ahead(graph->block());
+  if (is_fused) keep_order(graph->block());
   return result;
 }
 

@@ -25,7 +25,7 @@ struct PassResult {
   std::vector<Site> sites;   // every linear of the graph
   bool changed = false;      // something was fused that was not, so that the graph is worth keeping
   std::string unfit;         // why the graph fits no file, because calls were inlined; empty where it does
-  bool lacks_ahead = false;  // for that reason alone: it has ops, and loops that do not run ahead (ahead.h)
+  bool lacks_order = false;  // for that reason alone: it has ops, and what would lose its order beside them (order.h)
 };
 
 // Expects calls to be inlined, and a graph that may be spoiled: a copy. Where it throws, or where nothing changed, the

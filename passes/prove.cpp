@@ -136,9 +136,6 @@ void Surroundings::read(Block* block) {
     const auto note = [&](Node* inner) {
       if (changes_a_mode(inner) || moves_a_tensor(inner) || is_opaque(inner)) row.barriers.push_back({index, inner});
       if (writes(inner)) row.writers.push_back({index, inner});
-      for (Value* each : statistics_of(inner)) statistics_.emplace(owner_of(each), inner);
-      if (fused_chain(inner))  // it was such a batch norm, and what is left alone beside one stays so
-        for (const Written& each : written_by(inner)) statistics_.emplace(owner_of(each.value), inner);
       if (inner->kind() == c10::prim::SetAttr && !assigns_itself(inner, views_))
         assigned_attributes_.insert(attribute_of_class(inner));
     };
@@ -166,7 +163,6 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
   // a node be put between the transpose and each product: torch makes one of two equal ones, also across no_grad.
   if (match.linear.is_apart)
     return describe(match.linear.transpose) + ", the weight's transpose, stands apart from the product";
-  if (std::string reason = prove_statistics(match); !reason.empty()) return reason;
   Proof proof;
   bool norm_is_done = false;
   for (std::size_t i = 0; i + 1 < match.parts.size(); ++i) {
@@ -207,35 +203,6 @@ std::variant<Proof, std::string> Surroundings::prove(const Match& match) {
   keep_silu(match, proof.gaps);
   keep_spelling_of_unread(match, proof.gaps);
   return proof;
-}
-
-std::string Surroundings::owner_of(Value* value) {
-  const Value* owner = views_.owner_of(value);
-  const std::string path = attribute_path(owner);
-  return path.empty() ? "%" + owner->debugName() : path;
-}
-
-// Of what differentiates itself, as a batch norm does, torch's executor makes one node, and the op stays outside. What a schema says is
-// written keeps the two in order; that statistics are, it does not say. The op that a batch norm of the chain's own becomes says so.
-std::string Surroundings::prove_statistics(const Match& match) {
-  if (statistics_.empty()) return "";
-  for (std::size_t step = 0; step < match.arguments.size(); ++step) {
-    const auto& arguments = match.arguments[step];
-    constexpr std::size_t mean = 2, training = 4;
-    const bool writes_its_own =
-        match.chain->steps[step].kind == Step::Kind::batch_norm && !is_constant_false(arguments[training]);
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
-      if (!arguments[i] || !is_tensor(arguments[i]) || (writes_its_own && i >= mean && i < training)) continue;
-      const auto [first, last] = statistics_.equal_range(owner_of(arguments[i]));
-      for (auto found = first; found != last; ++found) {
-        const auto is_own = [&](const Part& part) { return part.node == found->second; };
-        if (std::none_of(match.parts.begin(), match.parts.end(), is_own))
-          return "it reads " + describe(arguments[i]) + ", which " + describe(found->second) +
-                 " writes, and torch does not know that it does";
-      }
-    }
-  }
-  return "";
 }
 
 // Whether a foreign node after `part` can harm what the parts so far have read. Collects the tensors that it writes and

@@ -17,13 +17,13 @@ namespace tailor {
 
 // What the rewriter inserts right after a part.
 struct Gap {
-  struct Written {
+  struct Target {
     Value* tensor;
     Value* if_true = nullptr;  // a bool without which it is not written to, where one can be had at the part
   };
-  std::size_t part;              // index into Match::parts
-  bool check = false;            // raise what the parts so far raise, and learn the shape
-  std::vector<Written> written;  // what foreign nodes before the next part write to
+  std::size_t part;             // index into Match::parts
+  bool check = false;           // raise what the parts so far raise, and learn the shape
+  std::vector<Target> written;  // what foreign nodes before the next part write to
 };
 
 struct Proof {
@@ -59,15 +59,12 @@ class Surroundings {
 
   void read(Block* block);
   std::string prove_writer(const Match& match, const Part& part, Node* writer, Gap& gap);
-  std::string owner_of(Value* value);
-  std::string prove_statistics(const Match& match);
   const Aliases& aliases();
 
   std::shared_ptr<Graph> graph_;
   std::unordered_map<const Node*, Place> places_;  // of ATen's ops, and of branches and loops
   std::unordered_map<const Block*, Row> rows_;
   std::unordered_set<std::string> assigned_attributes_;
-  std::unordered_multimap<std::string, const Node*> statistics_;  // by what has their memory: the batch norms that write them
   Views views_;
   int autocast_depth_ = 0;
   std::unique_ptr<Aliases> aliases_;  // built when first asked: most graphs have no writer

@@ -160,7 +160,7 @@ class Rewriter {
 
   // One op for each that is written: torch takes it of what lies in a list that it may be written to wherever anything is, and
   // no longer makes one of two equal batch norms that read it. Freezing then folds both into one linear.
-  void hold_unwritten(const Part& part, const std::vector<Gap::Written>& written) {
+  void hold_unwritten(const Part& part, const std::vector<Gap::Target>& written) {
     for (const auto& [tensor, if_true] : written) {
       if (if_true)
         hold_if(part, tensor, if_true);

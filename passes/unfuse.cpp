@@ -5,11 +5,11 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "ahead.h"
 #include "author.h"
 #include "forks.h"
 #include "lines.h"
 #include "match.h"
+#include "order.h"
 #include "pass.h"
 #include "rewrite.h"
 #include "unwritten.h"
@@ -357,7 +357,7 @@ bool unfuse_graph(const std::shared_ptr<Graph>& graph, std::vector<Site>& sites,
                   UnknownLine unknown) {
   if (!has_tailor_op(graph->block())) return false;
   own_constants(graph->block());
-  drop_ahead(graph->block());
+  drop_order(graph->block());
   make_orders_constant(graph->block());
   drop_unwritten(graph->block());  // read again where the author read it
   Unfuser(*graph, sites, method, unknown).run(graph->block());

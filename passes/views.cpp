@@ -12,7 +12,9 @@ bool is_one_of(const Node* node, std::initializer_list<const char*> names) {
 
 bool is_part(const Node* view) { return is_one_of(view, {"diagonal", "narrow", "select", "slice"}); }
 bool may_be_a_copy(const Node* view) {
-  return is_one_of(view, {"contiguous", "flatten", "reshape", "reshape_as", "to"});
+  return is_one_of(
+      view, {"contiguous", "flatten", "reshape", "reshape_as", "ravel", "to", "coalesce", "pin_memory", "resolve_conj",
+             "resolve_neg", "_autocast_to_full_precision", "_autocast_to_reduced_precision"});
 }
 
 }  // namespace

@@ -12,8 +12,6 @@ Value* handed_on(const Value* value);
 
 class Views {
  public:
-  // The first value of whose memory this one has at least a part, as far as the graph shows.
-  Value* owner_of(Value* value) { return owners_of(value).back(); }
   // The first value that had all of this one's memory: before views of the whole, and before what was written in place.
   Value* whole_of(Value* value);
 

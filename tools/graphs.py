@@ -31,10 +31,11 @@ fused, frozen by torch, and fused once more, which is the order that [the README
 In the frozen graph of `linear_batch_norm_add_div_swish`, *before*, torch has folded the batch norm into the linear, and the
 chain is gone: one more reason to fuse before freezing.
 
-Five ops of Tailor's may stand beside the chains. `tailor::check` stands where a part of the chain stood: it raises what
+Six ops of Tailor's may stand beside the chains. `tailor::check` stands where a part of the chain stood: it raises what
 that part would raise, and its second result has the shape of that part's result, for those who read no more than that.
 `tailor::unwritten` hands a tensor on as it is before others are written to, and copies it only where they turn out to
-share memory. `tailor::ahead` does nothing: torch's interpreter runs a loop that makes what it reads before it, not among the
+share memory. `tailor::fence` does nothing: torch takes it for an effect,
+and moves nothing past it. `tailor::ahead` does nothing: torch's interpreter runs a loop that makes what it reads before it, not among the
 arguments. These six need no more. `tailor::uniform` asks whether a spelling that promotes or broadcasts in another way than
 the formula, or has its operands in the other order, comes to the same here, and `tailor::as_silu` refuses what `silu` alone
 refuses. [pass.md](pass.md) says why each is needed.

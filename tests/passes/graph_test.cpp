@@ -87,7 +87,7 @@ TEST(Constants, FalseAndOne) {
     return result + (is(graph->inputs()[0]) ? '1' : '0');
   };
   EXPECT_EQ(which(is_constant_false), "010000");
-  EXPECT_EQ(which(is_constant_one), "001100");
+  EXPECT_EQ(which(is_constant_one), "001000");
 }
 
 TEST(Names, OfAttributesAndValues) {

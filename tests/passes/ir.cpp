@@ -15,7 +15,7 @@
 #include <regex>
 #include <sstream>
 
-#include "passes/ahead.h"
+#include "passes/order.h"
 #include "passes/forks.h"
 #include "passes/graph.h"
 #include "passes/rewrite.h"
@@ -215,7 +215,7 @@ std::vector<Site> fuse_graph(const std::shared_ptr<Graph>& graph, const std::vec
   options.method = "forward";
   auto sites = run_pass(graph, options).sites;
   graph->lint();
-  drop_ahead(graph->block());
+  drop_order(graph->block());
   return sites;
 }
 

@@ -228,38 +228,6 @@ INSTANTIATE_TEST_SUITE_P(
         "y = self.linear(x); z = torch.layer_norm(x, [5]); z.add_(1.0); self.other = self.other + z.sum()",  // made of other ops, and new
         "v = x + 1.0; y = self.linear(v); z = torch.silu(v)"));
 
-// A batch norm's schema does not say that it writes them, and torch moves it past an op that reads them.
-TEST(Statistics, OfABatchNormElsewhere) {
-  const auto sites_of = [](const std::string& body) {
-    const auto graph = graph_of(net(body));
-    auto sites = fuse_graph(graph);
-    const auto again = fuse_graph(graph);
-    for (std::size_t i = 0; i < sites.size(); ++i) EXPECT_EQ(again.at(i).fused, sites[i].fused) << body;
-    return sites;
-  };
-  for (const char* scale : {"self.mean", "self.var", "self.var[:]", "self.var.view(-1)"}) {
-    const std::string chain = std::string("y = self.linear(x); z = torch.sigmoid(y) * ") + scale + " + y\n";
-    for (const std::string& body : {"n = self.batch_norm(self.other.view(1, -1))\n" + chain + "return n, z",
-                                    chain + "n = self.batch_norm(self.other.view(1, -1))\nreturn n, z",
-                                    "n = self.batch_norm(self.linear(x) * self.scale)\n" + chain + "return n, z"}) {
-      const auto sites = sites_of(body);
-      const Site& site = body.find("n = self.batch_norm(self.linear") == 0 ? sites.at(1) : sites.at(0);
-      EXPECT_FALSE(site.fused) << body;
-      EXPECT_NE(site.reason.find(", which `batch_norm` in net.py:"), std::string::npos) << site.reason;
-    }
-  }
-  for (const char* body : {"n = self.batch_norm(self.other.view(1, -1)); return n, self.batch_norm(self.linear(x) * "
-                           "self.scale)",  // which it writes itself
-                           "y = self.linear(x); z = torch.sigmoid(y) * self.var + y; return z, "
-                           "self.frozen_bn(self.other.view(1, -1))",
-                           "n = self.batch_norm(self.other.view(1, -1)); y = self.linear(x); return n, "
-                           "torch.sigmoid(y) * self.scale + y"})
-    EXPECT_TRUE(sites_of(body).at(0).fused) << body;
-  const auto own =
-      sites_of("n = self.batch_norm(self.other.view(1, -1)); return n, self.frozen_bn(self.linear(x) * self.scale)");
-  EXPECT_FALSE(own.at(0).fused);
-}
-
 // In the executor's graphs an operand is read behind a profile node.
 TEST(Profiles, DoNotHideWhatIsWritten) {
   const auto graph = parse(R"(graph(%x : Tensor, %w : Tensor, %b : Tensor, %f : float):

@@ -235,7 +235,7 @@ z = torch.atan2(q, self.part(v, self.one))""" + TAIL
 
     def test_callers_without_a_loop_stay_as_they_are(self):
         with auto(False):
-            model = torch.jit.script(build("return torch.relu(self.bn(self.part(x, self.one)))"))
+            model = torch.jit.script(build("return torch.relu(self.gn(self.part(x, self.one)))"))
         text = str(model.graph)
         self.tailor.fuse_(model)
         self.assertTrue(is_fused(model))

@@ -45,6 +45,7 @@ t: Tuple[Tensor, Optional[Tensor]] = (y, None)
 for i in range(3):
     t = (t[0] * 2, x)
 return t[0]""",
+    "fence": "y = F.linear(x, self.w); return torch.sigmoid(y) * self.scale + y",
     "as_silu": "return F.silu((self.bn(self.gemm(x)) + self.one) / self.divisor)",
 }
 

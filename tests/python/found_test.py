@@ -5,7 +5,7 @@ import json
 import torch
 
 from checks import Outcome, auto, main
-from models import build
+from models import SIG, build
 from scripted import Following, is_fused, random_inputs, scripted
 
 
@@ -368,6 +368,56 @@ class FoundByFuzzingTest(Following):
             if body in fuses:
                 self.assertTrue(is_fused(fused, "linear_sigmoid_mul_add"), f"{body}: {torch.ops.tailor.inspect(fused)}")
             self.follow(fused, eager, body)
+
+    def test_what_is_not_what_its_name_says(self):
+        """An overload that writes to `out`, a comparison of lists that reads tensors, a length that is none, a view that is a copy."""
+        stays = ["r = torch.sigmoid(self.gemm(x), out=self.buf); return r * 0.5 + self.scale",
+                 "y = self.gemm(x); r = torch.sigmoid(y, out=y); return r * 0.5 + y",
+                 "y = self.gemm(x); r = torch.sigmoid(y, out=self.buf); return r * 0.5 + y",
+                 "return self.gn(torch.ops.aten.silu(self.gemm(x), out=self.buf) + self.scale)",
+                 "y = self.gemm(x) + self.scale; s = torch.sigmoid(y, out=self.buf); return self.gn(y * s)",
+                 "m = self.bn.running_mean; assert m is not None; first = m[0]; z = self.bn(self.gemm(x)); same = [first] == [m.sum()]\n"
+                 "z = (z + self.scale) / 2.0\nif same:\n    z = z + 1.0\nreturn z * torch.sigmoid(z)",
+                 "z = self.bn(self.gemm(x)); n = len(x[0]); z = (z + self.scale) / 2.0; return z * torch.sigmoid(z) + n",
+                 "r = self.buf.ravel(); d = F.dropout(r, 0.1, False); y = self.gemm(x) * d; self.buf = r; self.buf.add_(1.0); return self.bn(y)",
+                 "y = torch.add(F.linear(x, self.w), self.b, alpha=1.0); return self.gn(y * torch.sigmoid(y))"]
+        fuses = ["y = self.gemm(x); n = len(x[0]); return torch.sigmoid(y) * 0.5 + y + n",
+                 "z = self.bn(self.gemm(x)); n = len(z); z = (z + self.scale) / 2.0; return z * torch.sigmoid(z) + n",
+                 "z = self.bn(self.gemm(x)); z = z + self.scale; n = len(z); z = z / 2.0; return z * torch.sigmoid(z) + n"]
+        for body in stays + fuses:
+            with self.subTest(body):
+                eager = build(body)
+                if "buf" in body:
+                    eager.buf = torch.rand(3, 4).t() if "ravel" in body else torch.zeros(7, 12)
+                fused = torch.jit.script(copy.deepcopy(eager))
+                self.assertEqual(is_fused(fused), body in fuses, torch.ops.tailor.inspect(fused))
+                self.follow(fused, eager, body, gradients=(False,))
+
+    def test_numbers_that_torch_has_no_code_for(self):
+        """They raise where the author's own operation does, and leave the state of there."""
+        for dtype, other in ((torch.float32, torch.float8_e4m3fn), (torch.bfloat16, torch.float8_e5m2), (torch.float16, torch.complex32)):
+            with self.subTest(other):
+                eager = build("y = self.gemm(x) + self.buf; y = y * torch.sigmoid(y); self.two = self.two + 1; return self.gn(y)"
+                              if other.is_complex else "return self.bn(self.gemm(x) * self.buf)").to(dtype)
+                eager.buf = torch.ones(12).to(other)
+                fused = torch.jit.script(copy.deepcopy(eager))
+                self.assertTrue(is_fused(fused), torch.ops.tailor.inspect(fused))
+                x = random_inputs(1, dtype=dtype)
+                for _ in range(3):
+                    outcomes = [Outcome(lambda each=each: each(x)) for each in (eager, fused)]
+                    self.assertTrue(outcomes[0].error, str(outcomes))
+                    self.assertEqual(outcomes[0].text, outcomes[1].text)
+                    self.assertEqual((eager.two, eager.bn.num_batches_tracked), (fused.two, fused.bn.num_batches_tracked))
+
+    def test_below_autograd(self):
+        """In the body of an op of the user's, to which torch gives gradients from outside."""
+        fused = scripted("y = self.gemm(x); return torch.sigmoid(y) * self.scale + y")
+        self.assertTrue(is_fused(fused, SIG))
+        op = torch.library.custom_op("tailor_found_test::head", lambda x: fused(x), mutates_args=(), schema="(Tensor x) -> Tensor")
+        for _ in range(4):
+            out = op(torch.ones(3, 5))
+            self.assertFalse(out.requires_grad)
+        self.assertTrue(fused(torch.ones(3, 5)).requires_grad)
 
 
 if __name__ == "__main__":

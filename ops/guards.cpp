@@ -38,10 +38,10 @@ bool may_not_be_saved(const at::Tensor& t) {
 }
 
 bool is_special(const at::Tensor& t) {
-  constexpr c10::DispatchKeySet special =
-      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
-                           c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize,
-                           c10::DispatchKey::NestedTensor, c10::DispatchKey::Negative, c10::DispatchKey::Conjugate});
+  constexpr c10::DispatchKeySet special = c10::DispatchKeySet(
+      {c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
+       c10::DispatchKey::Functionalize, c10::DispatchKey::NestedTensor, c10::DispatchKey::Negative,
+       c10::DispatchKey::Conjugate, c10::DispatchKey::Named, c10::DispatchKey::ZeroTensor});
   return t.layout() != at::kStrided || t.is_quantized() || t.key_set().has_any(special);
 }
 

@@ -1,5 +1,6 @@
 #include "effects.h"
 
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include <algorithm>
@@ -66,10 +67,23 @@ bool has_a_dimension(const Value* value, int steps = 8) {
   const auto is_one_of = [&](std::initializer_list<const char*> names) {
     return std::ranges::any_of(names, [&](const char* name) { return is_aten(node, name); });
   };
-  if (is_one_of({"linear", "addmm", "mm", "batch_norm", "group_norm"})) return true;
+  if (is_one_of({"addmm", "mm", "batch_norm", "group_norm"})) return true;  // a linear of two vectors has none
   if (steps == 0 || !is_one_of({"add", "sub", "mul", "div", "sigmoid", "silu", "relu", "dropout"})) return false;
   return std::any_of(node->inputs().begin(), node->inputs().end(),
                      [&](const Value* input) { return is_tensor(input) && has_a_dimension(input, steps - 1); });
+}
+
+// What is quiet where it reads the ordinary: a place that a tuple has, a device that there is, a gradient that there is.
+bool may_be_refused(const Node* node) {
+  const auto is_known = [&](const Value* input) { return input->node()->kind() == c10::prim::Constant; };
+  if (node->kind() == c10::prim::TupleIndex) return !is_known(node->input(1));
+  if (is_aten(node, "get_autocast_dtype")) {
+    const auto device = torch::jit::toIValue(node->input(0));
+    return !device || !device->isString() || (device->toStringRef() != "cpu" && device->toStringRef() != "cuda");
+  }
+  return std::any_of(node->inputs().begin(), node->inputs().end(), [](const Value* input) {
+    return is_tensor(input) && seen(const_cast<Value*>(input))->node()->kind() == c10::prim::grad;
+  });
 }
 
 bool may_hold_tensors(const c10::TypePtr& type) {
@@ -163,6 +177,7 @@ bool leaves_modes(const Block* top) {
 
 bool is_noticeable(const Node* node) {
   if (is_aten(node, "len") && works_on_tensors(node) && !has_a_dimension(node->input(0))) return true;
+  if (may_be_refused(node)) return true;
   const bool reads_whole_shape = is_shape_reader(node) && node->inputs().size() == 1;
   if (!quiet_kinds().contains(node->kind()) && !reads_whole_shape) return true;
   if (compares_tensors(node)) return true;
@@ -238,10 +253,8 @@ bool writes(const Node* node) {
                      [&](const c10::Argument& argument) { return is_written(node, argument); });
 }
 
-bool has_silent_effects(const Node* node) {
-  if (node->isNondeterministic()) return true;
-  const auto* schema = node->maybeSchema();
-  return schema && !schema->is_mutable() && writes(node);
+bool has_effects(const Node* node) {
+  return node->kind() == c10::prim::SetAttr || node->isNondeterministic() || writes(node);
 }
 
 bool may_write(const Node* node) { return writes(node) || is_opaque(node); }

@@ -52,9 +52,9 @@ std::vector<Written> written_by(Node* node);
 
 bool writes(const Node* node);
 
-// Whether the node has an effect that its schema does not say: it writes statistics, or draws random numbers. torch does not know that it
-// may not change places with others.
-bool has_silent_effects(const Node* node);
+// Whether the node has an effect, be it that its schema says so or not: it writes to a tensor, to statistics, to an attribute or a list,
+// or draws random numbers. torch does not know that it may not change places with all others, with what raises not in any case.
+bool has_effects(const Node* node);
 
 // Whether the node writes to a tensor, or does things that cannot be seen.
 bool may_write(const Node* node);

@@ -19,7 +19,7 @@ const torch::jit::RegisterOperators operators({torch::jit::Operator(
 
 bool is_fence(const Node* node) { return node->kind() == fence; }
 
-bool must_stay(const Node* node) { return fused_chain(node) || is_tailor(node, "check") || has_silent_effects(node); }
+bool must_stay(const Node* node) { return fused_chain(node) || is_tailor(node, "check") || has_effects(node); }
 
 // visit(node) for each past which nothing may be moved, or which has such a one in it; what it forks is in it too. Whether there was any.
 template <class Visit>

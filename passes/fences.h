@@ -1,4 +1,4 @@
-// What keeps torch's executor from moving things past an op, and past what has an effect that its schema does not say.
+// What keeps torch's executor from moving things past an op, and past what has an effect.
 //
 // Of what torch differentiates by itself the executor makes one node, and moves each part of it to the next that reads it, wherever no
 // schema says that something is written. A batch norm writes its statistics and does not say so, a dropout draws the next random numbers,

@@ -138,11 +138,16 @@ std::vector<Linear> linears_at(Node* node, Right allowed) {
 }
 
 std::optional<OtherLinear> other_linear_at(Node* node) {
-  const bool is_sum = is_aten(node, "addmm") && !is_in_place(node) && node->inputs().size() == 5;
-  const bool is_product = (is_aten(node, "matmul") || is_aten(node, "mm")) && node->inputs().size() == 2;
-  if (!is_sum && !is_product) return std::nullopt;
+  const std::size_t count = node->inputs().size();
+  const bool is_sum = is_aten(node, "addmm") && (count == 5 || count == 6);
+  const bool is_product = (is_aten(node, "matmul") || is_aten(node, "mm")) && (count == 2 || count == 3);
+  const bool is_linear = is_aten(node, "linear") && count == 4;
+  if (!is_sum && !is_product && !is_linear) return std::nullopt;
   Value* right = node->input(is_sum ? 2 : 1);
-  if (Linear linear{{node}}; take_right(right, linear)) {
+  const bool is_given_its_result = is_linear || is_in_place(node) || count == (is_sum ? 6 : 3);
+  if (Linear linear{{node}}; is_linear || take_right(right, linear)) {
+    if (is_given_its_result)
+      return OtherLinear{right, describe(node) + " writes its result to a tensor that it is given"};
     if (is_product || (is_constant_one(node->input(3)) && is_constant_one(node->input(4)))) return std::nullopt;
     return OtherLinear{right, describe(node) + " has an alpha or a beta"};
   }

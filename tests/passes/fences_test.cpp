@@ -61,7 +61,7 @@ TEST(Fences, StandOnBothSides) {
             "| batch_norm | add | batch_norm | ");
 }
 
-TEST(Fences, AreForWhatIsSilent) {
+TEST(Fences, AreForWhatHasEffects) {
   const auto dropout = [](const std::string& train) {
     return "  %d : Tensor = aten::dropout(%x, %half, " + train + ")\n";
   };
@@ -72,7 +72,9 @@ TEST(Fences, AreForWhatIsSilent) {
   EXPECT_EQ(fenced(graph_with(dropout("%yes"))), "| dropout | ");
   EXPECT_EQ(fenced(graph_with(asked + dropout("%q") + batch_norm("n", "%q"))), "__not__ | dropout | batch_norm | ");
   EXPECT_EQ(fenced(graph_with("  %r : Tensor = aten::bernoulli(%x, %none)\n")), "| bernoulli | ");
-  EXPECT_EQ(fenced(graph_with("  %r : Tensor = aten::add_(%x, %s, %one)\n")), "add_ ") << "its schema says it";
+  EXPECT_EQ(fenced(graph_with("  %r : Tensor = aten::add_(%x, %s, %one)\n")), "| add_ | ");
+  EXPECT_EQ(fenced(graph_with("  %l : int[] = prim::ListConstruct(%one)\n  %m : int[] = aten::append(%l, %one)\n")),
+            "ListConstruct | append | ");
   EXPECT_EQ(fenced(graph_with("  %r : Tensor = aten::linear(%x, %w, %b)\n")), "linear ");
 }
 
@@ -118,6 +120,13 @@ TEST(Fences, GoWithTheBranchThatTheyAreIn) {
     EXPECT_EQ(has(*graph, "prim::If"), raises);
     EXPECT_FALSE(has(*graph, "tailor::fence"));
   }
+}
+
+TEST(Fences, AreForAttributes) {
+  const auto graph = graph_of(net("self.one = self.scale; return x + self.one"));
+  EXPECT_TRUE(lacks_fences(graph->block()));
+  add_fences(graph->block());
+  EXPECT_TRUE(is_tailor(find(graph, "prim::SetAttr")->prev(), "fence"));
 }
 
 // The pass puts them, and whoever looks at a graph has it without.

@@ -15,9 +15,9 @@
 #include <regex>
 #include <sstream>
 
-#include "passes/order.h"
 #include "passes/forks.h"
 #include "passes/graph.h"
+#include "passes/order.h"
 #include "passes/rewrite.h"
 #include "source.h"
 

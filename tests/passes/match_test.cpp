@@ -316,6 +316,12 @@ const NearMiss others[] = {
     {"Contiguous", none, "return self.batch_norm(x @ self.w.t().contiguous() * self.scale)",
      "`matmul` in net.py:2 multiplies by the result of `contiguous` in net.py:2, where a linear has the transpose of "
      "its weight, as in x @ w.t()"},
+    {"Product_out", none, "return self.batch_norm(torch.matmul(x, self.w.t(), out=self.other) * self.scale)",
+     "`matmul` in net.py:2 writes its result to a tensor that it is given"},
+    {"Sum_out", none, "return self.batch_norm(torch.addmm(self.b, x, self.w.t(), out=self.other) * self.scale)",
+     "`addmm` in net.py:2 writes its result to a tensor that it is given"},
+    {"Sum_in_place", none, "return self.batch_norm(self.other.addmm_(x, self.w.t()) * self.scale)",
+     "`addmm_` in net.py:2 writes its result to a tensor that it is given"},
 };
 INSTANTIATE_TEST_SUITE_P(OtherLinears, NearMisses, testing::ValuesIn(others), name_of_row);
 

@@ -40,6 +40,10 @@ BODIES = {
 RAISING = {
     "the op, after a norm": ("h = self.bn(x[:, :1].expand(-1, 12) * self.scale); y = self.gemm(x); " + SCALED.format("self.scale"), SIG),
     "a product, before an op that writes": ("h = torch.tanh(x) * self.w[0]; g = self.bn(self.gemm(x[:, :5]) * self.scale); return g + h.sum()", BN),
+    "a product, before an attribute": ("h = torch.tanh(x) * self.w[0]; h = h + h; self.two = self.two + 1; self.buf.add_(0.1); y = self.proj(h @ self.w.t()); "
+                                       "return torch.sigmoid(y) * 1.7 + y + h.sum()", SIG),
+    "a product, before a list": ("all = [1]; h = torch.tanh(x) * self.w[0]; h = h + h; all.append(2); self.two = self.two + len(all); y = self.proj(h @ self.w.t()); "
+                                 "return torch.sigmoid(y) * 1.7 + y + h.sum()", SIG),
 }
 
 
@@ -95,6 +99,7 @@ class FencesTest(Following):
                     outcomes = [Outcome(lambda each=each: each(x)) for each in (eager, model)]
                     self.assertEqual([bool(each.error) for each in outcomes], [turn >= 3] * 2, str(outcomes))
                     self.assert_state(model, eager, f"{what}, call {turn}")
+                    self.assertEqual(model.two, eager.two, f"{what}, call {turn}")
 
     def test_a_caller_of_what_is_fused_already(self):
         torch.manual_seed(0)

@@ -381,7 +381,16 @@ class FoundByFuzzingTest(Following):
                  "z = self.bn(self.gemm(x)); n = len(x[0]); z = (z + self.scale) / 2.0; return z * torch.sigmoid(z) + n",
                  "r = self.buf.ravel(); d = F.dropout(r, 0.1, False); y = self.gemm(x) * d; self.buf = r; self.buf.add_(1.0); return self.bn(y)",
                  "y = torch.add(F.linear(x, self.w), self.b, alpha=1.0); return self.gn(y * torch.sigmoid(y))"]
-        fuses = ["y = self.gemm(x); n = len(x[0]); return torch.sigmoid(y) * 0.5 + y + n",
+        behind = "; z = (z + self.scale) / 2.0; return z * torch.sigmoid(z) + k"
+        stays += ["t = (1, 2, 3); z = self.bn(self.gemm(x)); k = t[x.size(0) - 6]" + behind,
+                  "z = self.bn(self.gemm(x)); d = torch.get_autocast_dtype('cpu' if x.size(0) > 2 else 'cuda'); k = 1.0" + behind]
+        raise_torchs_own = ["q = F.linear(x[0], self.w[0]); z = self.bn(self.gemm(x)); k = len(q)" + behind,
+                            "g = self.proj.weight.grad; z = self.bn(self.gemm(x)); k = 1.0 if g.device.type == 'cpu' else 2.0" + behind]
+        for body in raise_torchs_own:
+            self.assertFalse(is_fused(scripted(body)), body)
+        fuses = ["t = (1, 2, 3); z = self.bn(self.gemm(x)); k = t[1]" + behind,
+                 "z = self.bn(self.gemm(x)); d = torch.get_autocast_dtype('cpu'); k = 1.0" + behind,
+                 "y = self.gemm(x); n = len(x[0]); return torch.sigmoid(y) * 0.5 + y + n",
                  "z = self.bn(self.gemm(x)); n = len(z); z = (z + self.scale) / 2.0; return z * torch.sigmoid(z) + n",
                  "z = self.bn(self.gemm(x)); z = z + self.scale; n = len(z); z = z / 2.0; return z * torch.sigmoid(z) + n"]
         for body in stays + fuses:
@@ -408,6 +417,23 @@ class FoundByFuzzingTest(Following):
                     self.assertTrue(outcomes[0].error, str(outcomes))
                     self.assertEqual(outcomes[0].text, outcomes[1].text)
                     self.assertEqual((eager.two, eager.bn.num_batches_tracked), (fused.two, fused.bn.num_batches_tracked))
+
+    def test_tensors_of_rare_kinds(self):
+        """Named, or zeros that have no memory: they raise where the author's own operation does."""
+        named = build("return self.bn(self.gemm(x) * self.scale)"), lambda m: (random_inputs(1),)
+        zeros = build("def forward(self, x, a):\n    y = self.gemm(x); r = torch.sigmoid(y) * a; r += y; return r"), \
+            lambda m: (random_inputs(1), torch._efficientzerotensor((12,)))
+        for eager, inputs in (named, zeros):
+            fused = torch.jit.script(copy.deepcopy(eager))
+            self.assertTrue(is_fused(fused), torch.ops.tailor.inspect(fused))
+            if eager is named[0]:
+                for each in (eager, fused):
+                    each.gemm.weight.names, each.scale.names = ("O", "I"), ("Z",)
+            for _ in range(3):
+                outcomes = [Outcome(lambda each=each: each(*inputs(each))) for each in (eager, fused)]
+                self.assertTrue(outcomes[0].error, str(outcomes))
+                self.assertEqual(outcomes[0].text, outcomes[1].text)
+                self.assertEqual(eager.bn.num_batches_tracked, fused.bn.num_batches_tracked)
 
     def test_below_autograd(self):
         """In the body of an op of the user's, to which torch gives gradients from outside."""

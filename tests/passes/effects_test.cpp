@@ -80,5 +80,38 @@ TEST(Statistics, AreWrittenByAnotherNormInTheGap) {
   }
 }
 
+// A place that a tuple has not, a device that nobody knows, a gradient that is not there, a length of what has none.
+TEST(Noticeable, WhatMayBeRefused) {
+  const auto graph = parse(std::string(head) + R"(  %two : int = prim::Constant[value=2]()
+  %cpu : str = prim::Constant[value="cpu"]()
+  %banana : str = prim::Constant[value="banana"]()
+  %t : (int, int) = prim::TupleConstruct(%one, %two)
+  %n : int = aten::dim(%x)
+  %q0 : int = prim::TupleIndex(%t, %one)
+  %q1 : int = prim::TupleIndex(%t, %n)
+  %q2 : int = aten::get_autocast_dtype(%cpu)
+  %q3 : int = aten::get_autocast_dtype(%banana)
+  %g : Tensor = prim::grad(%x)
+  %q4 : Device = prim::device(%x)
+  %q5 : Device = prim::device(%g)
+  %p : Tensor = aten::mm(%x, %w)
+  %y : Tensor = aten::linear(%x, %w, %b)
+  %z : Tensor = aten::add(%p, %s, %one)
+  %q6 : int = aten::len(%z)
+  %q7 : int = aten::len(%y)
+  %l : Tensor[] = prim::ListConstruct(%x)
+  %i : int[] = prim::ListConstruct(%one)
+  %q8 : bool = aten::eq(%i, %i)
+  %q9 : bool = aten::eq(%l, %l)
+  return (%x))");
+  std::string noticed;
+  for (const Node* node : graph->nodes()) {
+    const std::string kind = node->kind().toUnqualString();
+    if (kind == "TupleIndex" || kind == "get_autocast_dtype" || kind == "device" || kind == "len" || kind == "eq")
+      noticed += is_noticeable(node) ? '1' : '0';
+  }
+  EXPECT_EQ(noticed, "0101010101");
+}
+
 }  // namespace
 }  // namespace tailor::test

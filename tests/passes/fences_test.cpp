@@ -55,6 +55,7 @@ constexpr const char* sum = "  %a : Tensor = aten::add(%x, %s, %one)\n";
 TEST(Fences, StandOnBothSides) {
   EXPECT_EQ(fenced(graph_with(sum)), "add ");
   EXPECT_EQ(fenced(graph_with(op)), "| linear_sigmoid_mul_add | ");
+  EXPECT_EQ(fenced(graph_with("  %k : Tensor, %h : Tensor = tailor::check(%x, %w, %b, %s)\n")), "| check | ");
   EXPECT_EQ(fenced(graph_with(std::string(sum) + op + batch_norm("n", "%yes"))),
             "add | linear_sigmoid_mul_add | batch_norm | ");
   EXPECT_EQ(fenced(graph_with(batch_norm("n", "%yes") + sum + batch_norm("m", "%yes"))),
@@ -120,6 +121,14 @@ TEST(Fences, GoWithTheBranchThatTheyAreIn) {
     EXPECT_EQ(has(*graph, "prim::If"), raises);
     EXPECT_FALSE(has(*graph, "tailor::fence"));
   }
+}
+
+// As where a method is called that was fused by itself.
+TEST(Fences, StandInNobodysWay) {
+  const auto graph = graph_of(net("y = self.linear(x); return torch.sigmoid(y) * self.scale + y"));
+  graph->create(c10::Symbol::fromQualString("tailor::fence"), 0)->insertAfter(find(graph, "aten::linear"));
+  EXPECT_TRUE(run_pass(graph, {}).sites.at(0).fused);
+  EXPECT_FALSE(has(*graph, "tailor::check"));
 }
 
 TEST(Fences, AreForAttributes) {

@@ -376,16 +376,15 @@ class FoundByFuzzingTest(Following):
                  "y = self.gemm(x); r = torch.sigmoid(y, out=self.buf); return r * 0.5 + y",
                  "return self.gn(torch.ops.aten.silu(self.gemm(x), out=self.buf) + self.scale)",
                  "y = self.gemm(x) + self.scale; s = torch.sigmoid(y, out=self.buf); return self.gn(y * s)",
-                 "m = self.bn.running_mean; assert m is not None; first = m[0]; z = self.bn(self.gemm(x)); same = [first] == [m.sum()]\n"
-                 "z = (z + self.scale) / 2.0\nif same:\n    z = z + 1.0\nreturn z * torch.sigmoid(z)",
+                 "m = self.bn.running_mean; assert m is not None; first, then = m[0], m[1]; z = self.bn(self.gemm(x)); same = [first] == [then]; "
+                 "k = 1.0 if same else 2.0; z = (z + self.scale) / 2.0; return z * torch.sigmoid(z) + k",
                  "z = self.bn(self.gemm(x)); n = len(x[0]); z = (z + self.scale) / 2.0; return z * torch.sigmoid(z) + n",
                  "r = self.buf.ravel(); d = F.dropout(r, 0.1, False); y = self.gemm(x) * d; self.buf = r; self.buf.add_(1.0); return self.bn(y)",
                  "y = torch.add(F.linear(x, self.w), self.b, alpha=1.0); return self.gn(y * torch.sigmoid(y))"]
         behind = "; z = (z + self.scale) / 2.0; return z * torch.sigmoid(z) + k"
         stays += ["t = (1, 2, 3); z = self.bn(self.gemm(x)); k = t[x.size(0) - 6]" + behind,
                   "z = self.bn(self.gemm(x)); d = torch.get_autocast_dtype('cpu' if x.size(0) > 2 else 'cuda'); k = 1.0" + behind]
-        raise_torchs_own = ["q = F.linear(x[0], self.w[0]); z = self.bn(self.gemm(x)); k = len(q)" + behind,
-                            "g = self.proj.weight.grad; z = self.bn(self.gemm(x)); k = 1.0 if g.device.type == 'cpu' else 2.0" + behind]
+        raise_torchs_own = ["q = F.linear(x[0], self.w[0]); z = self.bn(self.gemm(x)); k = len(q)" + behind]
         for body in raise_torchs_own:
             self.assertFalse(is_fused(scripted(body)), body)
         fuses = ["t = (1, 2, 3); z = self.bn(self.gemm(x)); k = t[1]" + behind,
@@ -437,7 +436,7 @@ class FoundByFuzzingTest(Following):
 
     def test_below_autograd(self):
         """In the body of an op of the user's, to which torch gives gradients from outside."""
-        fused = scripted("y = self.gemm(x); return torch.sigmoid(y) * self.scale + y")
+        fused = scripted("y = self.gemm(x); return torch.sigmoid(y) * 0.5 + y")
         self.assertTrue(is_fused(fused, SIG))
         op = torch.library.custom_op("tailor_found_test::head", lambda x: fused(x), mutates_args=(), schema="(Tensor x) -> Tensor")
         for _ in range(4):

@@ -1,4 +1,4 @@
-// What keeps torch's executor from moving what has an effect that no schema says.
+// What keeps torch's executor from moving things past an op, and past what has an effect.
 #include "passes/fences.h"
 
 #include <gtest/gtest.h>

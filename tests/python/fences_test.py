@@ -1,6 +1,5 @@
 """What writes or draws and does not say so keeps its place beside an op: with gradients torch's executor would move it."""
 import torch
-import torch.nn.functional as F
 
 from checks import Outcome, auto, main, reloaded
 from models import BN, SIG, build

@@ -24,6 +24,7 @@ struct Linear {
   void* result = nullptr;          // where that goes, [rows][columns]
   void* workspace = nullptr;       // of as many bytes as `workspace` of WholeKernels asks for
   const void* kept = nullptr;      // what `keep` has made of this weight, or null
+  const void* shared = nullptr;    // what `share` has made of x, or null
 };
 
 // What a kernel says whose blocks have to be there at the same time, where there is no room for them. It has done nothing.
@@ -40,6 +41,12 @@ struct WholeKernels {
   const char* (*keep)(const Linear& linear, const Tail& tail, void* to, void* stream) = nullptr;
   bool (*may_keep)(void* stream) = nullptr;
   const char* (*forward)(const Linear& linear, const Tail& tail, void* stream);
+  // Of two products that read the same x, the second transposed: how many bytes what both read of it takes, 0 where each had better
+  // make its own, and how it is made, of the first. Null where there is no such thing.
+  const char* sharing_path = nullptr;
+  std::int64_t (*shared_bytes)(const Linear& linear, const Tail& tail, const Linear& transposed,
+                               const Tail& its_tail) = nullptr;
+  const char* (*share)(const Linear& linear, const Tail& tail, void* to, void* stream) = nullptr;
   // Of a batch norm with batch statistics, the linear alone, into `tail.out`; and what the tail's kernels would have to gather from
   // it, into their workspace, of so many rows each. Null where there is no such thing.
   const char* gathering_path = nullptr;

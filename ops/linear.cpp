@@ -43,24 +43,42 @@ bool may_take(const at::Tensor& matrix) {
   return matrix.scalar_type() == at::kFloat && matrix.is_cuda() && !paths().empty();
 }
 
-// x · weightᵀ + bias by our kernel, or undefined where it does not take that. `parameter` is the weight where what was kept of it may
-// be used.
-at::Tensor by_kernel(const Operand& x, const Operand& weight, const at::Tensor& bias,
-                     const at::Tensor& parameter = {}) {
-  if (!x.is_dense() || !weight.is_dense() || !is_dense_vector(bias)) return {};
-  Linear linear = linear_of(x.matrix, x.matrix.stride(0), weight.matrix, bias);
-  linear.inner = x.inner();
-  linear.x_transposed = x.transposed;
-  linear.weight_transposed = weight.transposed;
-  Tail tail;
-  tail.element = Element::float32;
-  tail.rows = x.rows();
-  tail.columns = weight.rows();
-  if (parameter.defined()) paths().settle(linear, tail, parameter);
-  WholePath* const taker = paths().taker(linear, tail);
-  if (taker == nullptr) return {};
-  return taker->run(linear, tail, {tail.rows, tail.columns}, x.matrix.options().requires_grad(false), parameter);
-}
+// x · weightᵀ + bias by a kernel of ours, if one takes that. `parameter` is the weight where what was kept of it may be used.
+class Product {
+ public:
+  Product(const Operand& x, const Operand& weight, const at::Tensor& bias = {}, const at::Tensor& parameter = {})
+      : kind_(x.matrix.options().requires_grad(false)), parameter_(parameter) {
+    if (!x.is_dense() || !weight.is_dense() || !is_dense_vector(bias)) return;
+    linear_ = linear_of(x.matrix, x.matrix.stride(0), weight.matrix, bias);
+    linear_.inner = x.inner();
+    linear_.x_transposed = x.transposed;
+    linear_.weight_transposed = weight.transposed;
+    tail_.element = Element::float32;
+    tail_.rows = x.rows();
+    tail_.columns = weight.rows();
+    if (parameter.defined()) paths().settle(linear_, tail_, parameter);
+    taker_ = paths().taker(linear_, tail_);
+  }
+
+  // Undefined where no kernel takes it.
+  at::Tensor run() {
+    return taker_ == nullptr ? at::Tensor()
+                             : taker_->run(linear_, tail_, {tail_.rows, tail_.columns}, kind_, parameter_);
+  }
+
+  // What this one and another read of the same x, for as long as both run.
+  at::Tensor share_with(Product& transposed) {
+    if (taker_ == nullptr || taker_ != transposed.taker_) return {};
+    return taker_->share(linear_, tail_, transposed.linear_, transposed.tail_, kind_);
+  }
+
+ private:
+  Linear linear_;
+  Tail tail_;
+  WholePath* taker_ = nullptr;
+  at::TensorOptions kind_;
+  at::Tensor parameter_;
+};
 
 at::Tensor as_matrix(const at::Tensor& tensor) { return tensor.dim() == 2 ? tensor : tensor.flatten(0, -2); }
 
@@ -101,6 +119,8 @@ class ProductBackward final : public torch::autograd::Node {
       x = x_.unpack(shared_from_this());
       w = w_.unpack(shared_from_this());
     }
+    const bool both = task_should_compute_output(0) && task_should_compute_output(1);
+    if (both && !x_by_columns_ && w_by_columns_ && share(of_out, x, w, made)) return made;
     if (task_should_compute_output(0)) made[0] = x_by_columns_ ? product(w, of_out.t()).t() : product(of_out, w.t());
     if (task_should_compute_output(1)) made[1] = w_by_columns_ ? product(of_out.t(), x).t() : product(x.t(), of_out);
     return made;
@@ -115,12 +135,28 @@ class ProductBackward final : public torch::autograd::Node {
     return !c10::GradMode::is_enabled() && unusual_thread() == nullptr && unusual_tensor(a) == nullptr &&
            unusual_tensor(b) == nullptr && a.device() == b.device() && a.scalar_type() == b.scalar_type();
   }
+  static bool may_multiply(const at::Tensor& a, const at::Tensor& b) {
+    return may_take(a) && is_ordinary(a, b) && a.size(1) == b.size(0);
+  }
   static at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
-    if (may_take(a) && is_ordinary(a, b) && a.size(1) == b.size(0)) {
+    if (may_multiply(a, b)) {
       const c10::OptionalDeviceGuard guard(a.device());
-      if (at::Tensor out = by_kernel(operand_of(a), operand_of(b.t()), {}); out.defined()) return out;
+      if (at::Tensor out = Product(operand_of(a), operand_of(b.t())).run(); out.defined()) return out;
     }
     return a.mm(b);
+  }
+
+  // Both products, of what is made of `of_out` once for the two; or nothing.
+  static bool share(const at::Tensor& of_out, const at::Tensor& x, const at::Tensor& w, variable_list& made) {
+    if (!may_multiply(of_out, w.t()) || !may_multiply(of_out.t(), x)) return false;
+    const c10::OptionalDeviceGuard guard(of_out.device());
+    Product of_x(operand_of(of_out), operand_of(w));
+    Product of_w(operand_of(of_out.t()), operand_of(x.t()));
+    const at::Tensor shared = of_x.share_with(of_w);
+    if (!shared.defined()) return false;
+    made[0] = of_x.run();
+    made[1] = of_w.run().t();
+    return true;
   }
 
   Saved x_, w_;
@@ -135,7 +171,7 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::T
   at::Tensor out;
   {
     const c10::AutoGradMode off(false);  // the node is our own
-    out = by_kernel({as_matrix(input)}, {weight}, bias, weight);
+    out = Product({as_matrix(input)}, {weight}, bias, weight).run();
   }
   return out.defined() ? differentiable_linear(out, input, weight) : at::linear(input, weight, bias);
 }

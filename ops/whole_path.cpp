@@ -47,6 +47,19 @@ void WholePath::gather(const Linear& linear, const Tail& tail, c10::Device devic
   gather_->count();
 }
 
+at::Tensor WholePath::share(Linear& linear, const Tail& tail, Linear& transposed, const Tail& its_tail,
+                            const at::TensorOptions& kind) {
+  if (!share_) return {};
+  const std::int64_t bytes = kernels_.shared_bytes(linear, tail, transposed, its_tail);
+  if (bytes == 0) return {};
+  at::Tensor made = at::empty({bytes}, kind.dtype(at::kByte));
+  const char* error = kernels_.share(linear, tail, made.mutable_data_ptr(), current_stream(made.device()));
+  TORCH_CHECK(error == nullptr, "tailor::", op_, ": ", error);
+  share_->count();
+  linear.shared = transposed.shared = made.const_data_ptr();
+  return made;
+}
+
 WholePaths::WholePaths(std::string_view op, Device device) {
   for (const WholeKernels* each : find_whole(op, device)) all_.emplace_back(op, *each);
 }

@@ -24,6 +24,7 @@ class WholePath {
  public:
   WholePath(std::string_view op, const WholeKernels& kernels) : op_(op), kernels_(kernels), forward_(op, kernels.path) {
     if (kernels.gather != nullptr) gather_.emplace(op, kernels.gathering_path);
+    if (kernels.share != nullptr) share_.emplace(op, kernels.sharing_path);
   }
 
   const WholeKernels& kernels() const { return kernels_; }
@@ -41,11 +42,15 @@ class WholePath {
   // The linear, into `tail.out`, and its partial statistics into the tail's workspace, of a call that it gathers for.
   void gather(const Linear& linear, const Tail& tail, c10::Device device);
 
+  // What two calls that it takes read of the same x, the second transposed, and says so to both; undefined where they do not share.
+  at::Tensor share(Linear& linear, const Tail& tail, Linear& transposed, const Tail& its_tail,
+                   const at::TensorOptions& kind);
+
  private:
   std::string op_;
   const WholeKernels& kernels_;
   CallCounter forward_;
-  std::optional<CallCounter> gather_;
+  std::optional<CallCounter> gather_, share_;
 };
 
 // All of an op on one kind of device. Not before the first call: kernels register themselves in no particular order.

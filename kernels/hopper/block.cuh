@@ -68,6 +68,16 @@ struct Block {
   static_assert(pieces != 2 || (!in_turns && rows_asked_for % Memory::rows == 0),
                 "a tile's rows are asked for together");
 
+  // A step of x where it lies transposed: lines of 64 of its rows, for each warpgroup.
+  template <class Piece>
+  __device__ __forceinline__ void fetch_lines(Piece& to, Address full, int piece, int at, int row) const {
+#pragma unroll
+    for (int group = 0; group < consumers; ++group) {
+      const int own = row + group * warpgroup_rows;
+      fetch_box(problem.x, address_of(to[group * warpgroup_rows]), full, place_of_half(own) + piece * step, at * step);
+    }
+  }
+
   // One thread: fills the ring.
   __device__ __forceinline__ void fetch_stages() {
     // In turns the weight is read again for the other turn.
@@ -92,7 +102,10 @@ struct Block {
               fetch_box_for(problem.x, address_of(to.x[piece][part]), full, from, row + part, of_x, both);
               fetch_box(problem.w, address_of(to.w[piece]), full, from, column, of_weight);
             } else {
-              fetch_box(problem.x, address_of(to.x[piece]), full, from, row);
+              if constexpr (x_lies<Precision>)
+                fetch_lines(to.x[piece], full, piece, i, row);
+              else
+                fetch_box(problem.x, address_of(to.x[piece]), full, from, row);
               fetch_box_for(problem.w, address_of(to.w[piece][part]), full, from, column + part, of_weight, both);
             }
           }

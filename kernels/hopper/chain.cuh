@@ -8,6 +8,8 @@
 #include "few_halves_chain.cuh"
 #include "few_rows_chain.cuh"
 #include "kernel.cuh"
+#include "linear.h"
+#include "shared_halves.h"
 
 namespace tailor::hopper {
 
@@ -117,6 +119,13 @@ bool describe_operands(TileProblem& problem, const Matrix& x, const Matrix& weig
          describe(problem.w, weight, Precision::of_operands, columns, box);
 }
 
+// The same of halves of x that lie transposed: lines of 64 of its rows.
+inline bool describe_lying(TileProblem& problem, const Matrix& x, const Matrix& weight, int width) {
+  constexpr auto type = TwoHalvesLying::of_operands;
+  return describe(problem.x, x, type, halves_step, warpgroup_rows) &&
+         describe(problem.w, weight, type, width / cluster_blocks, halves_step);
+}
+
 template <class Chain, class Precision, int group_width, Manner manner, int width>
 const char* launch_one(const Linear& linear, const Tail& tail, cudaStream_t stream) {
   TileProblem problem;
@@ -136,9 +145,54 @@ inline Halves halves_of(const Linear& linear, const Tail& tail) {
   return halves;
 }
 
+// Of the matrix that is x of one product, and x transposed of another.
+inline SharedHalves shared_of(const Linear& linear, const Tail& tail) {
+  const bool lies = linear.x_transposed;
+  const std::int64_t rows = lies ? linear.inner : tail.rows;
+  const std::int64_t columns = lies ? tail.rows : linear.inner;
+  SharedHalves shared{{static_cast<const float*>(linear.x), rows, linear.x_stride}, static_cast<int>(columns)};
+  shared.lie_at(const_cast<void*>(linear.shared));
+  return shared;
+}
+
+inline std::int64_t shared_bytes_of_halves(const Linear& linear, const Tail& tail, const Linear& transposed,
+                                           const Tail& its_tail) {
+  const bool is_lying = !linear.x_transposed && transposed.x_transposed && transposed.weight_transposed;
+  SharedHalves shared = shared_of(linear, tail);
+  if (!is_lying || transposed.x != linear.x || transposed.x_stride != linear.x_stride || !shared.matrix.is_aligned())
+    return 0;
+  const char* const why = refuses_to_share(shape_of<tailor::hopper::linear>(linear, tail),
+                                           shape_of<tailor::hopper::linear>(transposed, its_tail), wanted());
+  return why == nullptr ? shared.lie_at(nullptr) : 0;
+}
+
+inline const char* share_halves(const Linear& linear, const Tail& tail, void* to, void* stream) {
+  SharedHalves shared = shared_of(linear, tail);
+  shared.lie_at(to);
+  return make_shared_halves(shared, stream);
+}
+
+// x's part of the workspace.
+inline std::int64_t workspace_of_x(Halves& halves, const Linear& linear, const Tail& tail) {
+  if (linear.shared == nullptr) return place_halves(halves, &Halves::x, linear.workspace);
+  const SharedHalves shared = shared_of(linear, tail);
+  place_halves(halves, &Halves::x, nullptr);
+  halves.x.is_made = true;
+  halves.x.halves = shared.halves;
+  halves.x.facts = linear.x_transposed ? shared.of_columns : shared.of_rows;
+  halves.lines = linear.x_transposed ? shared.of_rows : nullptr;
+  return 0;
+}
+
+// Those halves, as the copy engine reads them.
+inline Matrix lying_matrix_of(const SharedHalves& shared) {
+  const std::int64_t columns = 2 * std::int64_t{shared.padded};
+  return {shared.halves, shared.matrix.rows, columns, columns, 2};
+}
+
 inline std::int64_t workspace_of_halves(const Linear& linear, const Tail& tail) {
   Halves halves = halves_of(linear, tail);
-  const std::int64_t of_x = place_halves(halves, &Halves::x, nullptr);
+  const std::int64_t of_x = workspace_of_x(halves, linear, tail);
   return linear.kept != nullptr ? of_x : of_x + place_halves(halves, &Halves::weight, nullptr);
 }
 
@@ -165,18 +219,26 @@ template <class Chain, int group_width>
 const char* launch_halves(const Linear& linear, const Tail& tail, cudaStream_t stream) {
   TileProblem problem;
   Halves& halves = problem.halves = halves_of(linear, tail);
-  const std::int64_t of_x = place_halves(halves, &Halves::x, linear.workspace);
+  const std::int64_t of_x = workspace_of_x(halves, linear, tail);
   halves.weight.is_made = linear.kept != nullptr;
   place_halves(halves, &Halves::weight,
                halves.weight.is_made ? const_cast<void*>(linear.kept) : static_cast<char*>(linear.workspace) + of_x);
   const Shape shape = shape_of<Chain>(linear, tail);
-  const bool in_strips = takes_strips_of_halves(shape, wanted());
+  const bool lies = halves.lines != nullptr;
+  const bool in_strips = !lies && takes_strips_of_halves(shape, wanted());
   const TilePlan plan = plan_tiles_of_halves(shape, wanted());
-  if (!in_strips && halves.x.aligned) halves.rows_beside = static_cast<int>(plan.rows_beside);
+  if (!in_strips && !halves.x.is_made && halves.x.aligned) halves.rows_beside = static_cast<int>(plan.rows_beside);
   if (const char* error = make_halves(halves, stream)) return error;
   if (in_strips) return launch_few_halves<Chain, group_width>(linear, tail, halves, stream);
   const auto in_tiles_of = [&]<int columns>() {
     constexpr Manner manner = Manner::side_by_side;
+    if constexpr (std::is_same_v<Chain, tailor::hopper::linear>) {
+      if (lies)
+        return describe_lying(problem, lying_matrix_of(shared_of(linear, tail)), matrix_of(halves, halves.weight),
+                              columns)
+                   ? launch_tiles<Chain, TwoHalvesLying, group_width, manner, columns>(problem, linear, tail, stream)
+                   : not_described;
+    }
     if (!describe_operands<TwoHalves>(problem, matrix_of(halves, halves.x), matrix_of(halves, halves.weight), manner,
                                       columns))
       return not_described;
@@ -244,13 +306,21 @@ const char* forward_halves(const Linear& linear, const Tail& tail, void* stream)
 
 template <class Chain>
 WholeRegistration register_halves() {
-  static const WholeKernels kernels{.path = "fp16x3",
-                                    .refuses = refuses_halves<Chain>,
-                                    .workspace = workspace_of_halves,
-                                    .kept_bytes = kept_bytes_of_halves,
-                                    .keep = keep_halves,
-                                    .may_keep = may_keep_halves,
-                                    .forward = forward_halves<Chain>};
+  static const WholeKernels kernels = [] {
+    WholeKernels found{.path = "fp16x3",
+                       .refuses = refuses_halves<Chain>,
+                       .workspace = workspace_of_halves,
+                       .kept_bytes = kept_bytes_of_halves,
+                       .keep = keep_halves,
+                       .may_keep = may_keep_halves,
+                       .forward = forward_halves<Chain>};
+    if constexpr (std::is_same_v<Chain, tailor::hopper::linear>) {
+      found.sharing_path = "fp16x3_shared";
+      found.shared_bytes = shared_bytes_of_halves;
+      found.share = share_halves;
+    }
+    return found;
+  }();
   return {Chain::name, Device::cuda, kernels};
 }
 

@@ -47,8 +47,9 @@ struct Doubt {
     constexpr float share = 1.0f / whole_share;
     const float heavy_in_both = static_cast<float>(of_row.heavy + of_column.heavy - whole_share) * share * inner;
     const float strong_in_both = (of_row.strong * share) * (of_column.strong * share) * inner;
-    const bool may_be_exact =
-        of_row.short_of_digits * of_column.short_of_digits >= too_short && magnitude < least_inexact;
+    // Where lines have powers of two of their own, a magnitude does not tell of digits.
+    const bool may_be_exact = of_row.short_of_digits * of_column.short_of_digits >= too_short &&
+                              (magnitude < least_inexact || halves.lines != nullptr);
     return fmaxf(magnitude, heavy_in_both * of_both_heavy) >= lost && strong_in_both > few_products && !may_be_exact;
   }
 

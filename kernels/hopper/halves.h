@@ -62,6 +62,8 @@ struct Halves {
   // The last so many of x's rows are made by the kernel that multiplies, the others, a multiple of rows_asked_for, by one before it.
   int rows_beside = 0;
   std::uint32_t* progress = nullptr;  // how many of those have been begun; how many of each rows_asked_for are made
+  // Where x's halves lie as the transposed matrix does: of each of its lines, whose power of two the weight's line is multiplied by.
+  const RowFacts* lines = nullptr;
 
   constexpr int rows_before() const { return static_cast<int>(x.rows) - rows_beside; }
   constexpr std::int64_t progress_count() const { return 1 + ceiling(x.rows, rows_asked_for); }

@@ -6,6 +6,7 @@
 #include "halves_split.cuh"
 #include "maps.h"
 #include "ptx.cuh"
+#include "shared_halves.h"
 
 namespace tailor::hopper {
 namespace {
@@ -26,13 +27,30 @@ struct alignas(16) Quad {
 
 struct Shared {
   Quad at[chunk][quads];
+  float weights[chunk];  // of the lines, over `unscale_of_lying`, where they have any
   std::uint32_t largest[warps][strip], most_of_all[strip];
   // Of this block's part, for the others of the cluster.
   alignas(8) std::uint32_t most[strip];
   alignas(8) FoundByAll found[strip];
 };
 
-template <bool aligned>
+// Of numbers that are multiplied by their line's power of two: they are whole, or not, as they were.
+struct Weighed {
+  static constexpr bool by_length = true;
+  const Values& given;
+  __device__ __forceinline__ Flags length_of(int i) const { return hopper::length_of(given.at[i]); }
+  __device__ __forceinline__ void add_heavy(int, __half2) const {}
+  __device__ __forceinline__ void add_rest(int, float) const {}
+};
+
+// What has become nothing by that was something.
+__device__ __forceinline__ float weigh(float value, float weight) {
+  const float product = value * weight;
+  return product == 0 && value != 0 && weight != 0 ? copysignf(rest_of_nothing, value) : product;
+}
+
+// `weighs`: where lines have powers of two, by which their numbers are multiplied first.
+template <bool aligned, bool weighs>
 struct Strip {
   Shared& shared;
   const Halves& halves;
@@ -77,6 +95,11 @@ struct Strip {
         bring_number(address_of(&place(line, lane / 4).at[lane % 4]), own, is_there && line < there);
       });
     }
+    if constexpr (weighs) {
+      for (int line = first_line(from) + thread; line < chunk; line += threads)
+        bring_number(address_of(&shared.weights[line]), &halves.lines[min(from + line, halves.inner - 1)].unscale,
+                     line < there);
+    }
     wait_for_numbers();
     __syncthreads();
   }
@@ -85,9 +108,17 @@ struct Strip {
   __device__ __forceinline__ void look_for_largest_of(int from, std::uint32_t (&largest)[4]) const {
     for (int line = first_line(from) + thread / quads; line < chunk; line += lines_at_once) {
       const Quad values = place(line, thread % quads);
+      const float weight = weight_of(line);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) largest[i] = max(largest[i], __float_as_uint(values.at[i]) & 0x7fffffffu);
+      for (int i = 0; i < 4; ++i) {
+        const float value = weighs ? weigh(values.at[i], weight) : values.at[i];
+        largest[i] = max(largest[i], __float_as_uint(value) & 0x7fffffffu);
+      }
     }
+  }
+
+  __device__ __forceinline__ float weight_of(int line) const {
+    return weighs ? shared.weights[line] * (1 / unscale_of_lying) : 1;
   }
 
   // Over the cluster: what each of a warp's rows is multiplied by.
@@ -126,14 +157,25 @@ struct Strip {
     static_assert(piece % halves_step == 0);
     for (int line = at; line < chunk && from + line < halves.padded; line += piece, out += 2 * piece) {
       Quad lines[packet];
+      float weights[packet];
 #pragma unroll
-      for (int i = 0; i < packet; ++i) lines[i] = place(line + i, warp);
+      for (int i = 0; i < packet; ++i) {
+        lines[i] = place(line + i, warp);
+        weights[i] = weight_of(line + i);
+      }
       __half* high = out;
 #pragma unroll
       for (int row = 0; row < 4; ++row, high += 2 * halves.padded) {
         if (row >= rows) break;
         const Values values{lines[0].at[row], lines[1].at[row], lines[2].at[row], lines[3].at[row]};
-        split(values, scales[row], high, found[row]);
+        if constexpr (weighs) {
+          Values weighed;
+#pragma unroll
+          for (int i = 0; i < packet; ++i) weighed.at[i] = weigh(values.at[i], weights[i]);
+          split(weighed, scales[row], high, found[row], Weighed{values});
+        } else {
+          split(values, scales[row], high, found[row]);
+        }
       }
     }
   }
@@ -154,7 +196,7 @@ struct Strip {
     }
     meet_cluster();
     if (part == 0 && thread < strip && first + thread < matrix.rows) {
-      FoundByAll all;
+      FoundByAll all{};
       for (int block = 0; block < parts; ++block) all.add(found_by(block, thread));
       const std::uint32_t largest = shared.most_of_all[thread];
       matrix.facts[first + thread] = facts_from(all, largest, Scale(largest), halves.inner);
@@ -184,7 +226,7 @@ struct Strip {
   }
 };
 
-template <bool aligned>
+template <bool aligned, bool weighs>
 __global__ void __launch_bounds__(threads, blocks_at_once) split_columns(const __grid_constant__ Halves halves) {
   cuda::wait_for_kernel_before();
   cuda::let_kernel_after_begin();
@@ -192,8 +234,8 @@ __global__ void __launch_bounds__(threads, blocks_at_once) split_columns(const _
   const std::int64_t strips_of_x = ceiling(halves.x.rows, strip);
   const std::int64_t which = blockIdx.x / static_cast<unsigned>(blocks_in_cluster());
   const bool is_weight = which >= strips_of_x;
-  Strip<aligned>{*reinterpret_cast<Shared*>(shared), halves, is_weight ? halves.weight : halves.x,
-                 (is_weight ? which - strips_of_x : which) * strip}
+  Strip<aligned, weighs>{*reinterpret_cast<Shared*>(shared), halves, is_weight ? halves.weight : halves.x,
+                         (is_weight ? which - strips_of_x : which) * strip}
       .run();
 }
 
@@ -206,13 +248,13 @@ int parts_of(const Halves& halves, std::int64_t strips) {
   return parts;
 }
 
-template <bool aligned>
+template <bool aligned, bool weighs>
 const char* launch(const Halves& halves, cudaStream_t stream) {
   const std::int64_t strips = ceiling(halves.x.rows, strip) + ceiling(halves.weight.rows, strip);
-  if (const char* error = allow_shared_memory<split_columns<aligned>>(sizeof(Shared))) return error;
+  if (const char* error = allow_shared_memory<split_columns<aligned, weighs>>(sizeof(Shared))) return error;
   const int parts = parts_of(halves, strips);
-  cuda::launch_with<split_columns<aligned>>({cuda::grid_of(strips * parts, 1), threads, sizeof(Shared), parts}, stream,
-                                            halves);
+  cuda::launch_with<split_columns<aligned, weighs>>({cuda::grid_of(strips * parts, 1), threads, sizeof(Shared), parts},
+                                                    stream, halves);
   return cuda::launch_error();
 }
 
@@ -225,8 +267,10 @@ bool is_aligned(const SplitMatrix& matrix) {
 
 const char* split_by_columns(const Halves& halves, cudaStream_t stream) {
   if (halves.x.rows + halves.weight.rows == 0) return nullptr;
-  return is_aligned(halves.x) && is_aligned(halves.weight) ? launch<true>(halves, stream)
-                                                           : launch<false>(halves, stream);
+  const bool aligned = is_aligned(halves.x) && is_aligned(halves.weight);
+  if (halves.lines != nullptr)
+    return aligned ? launch<true, true>(halves, stream) : launch<false, true>(halves, stream);
+  return aligned ? launch<true, false>(halves, stream) : launch<false, false>(halves, stream);
 }
 
 }  // namespace tailor::hopper

@@ -1,6 +1,7 @@
 // Whether float32 is multiplied by halves: in tiles or, of few rows where the weight is settled or small, in strips.
 #pragma once
 #include "halves.h"
+#include "shared_halves.h"
 #include "strips_plan.h"
 #include "tiles_plan.h"
 
@@ -81,6 +82,18 @@ inline bool takes_strips_of_halves(const Shape& shape, Wanted wanted) {
   constexpr int most_rows = 2048;  // where times were compared
   if (also_where_slower(wanted) || shape.rows > most_rows) return false;
   return plan_few_halves(shape).time < plan_tiles_of_halves(shape, wanted).time;
+}
+
+// Why two products of a matrix, of which the second reads it transposed, had better make halves of it each for itself, or null. The
+// shapes are theirs.
+inline const char* refuses_to_share(const Shape& shape, const Shape& transposed, Wanted wanted) {
+  if (shape.inner > shared_columns) return "its rows are longer than a block's threads hold";
+  if (shape.rows > shared_rows) return "it has more rows than are counted";
+  constexpr int least_rows_of_block = 16;
+  if (wanted == Wanted::where_faster && shape.rows < least_rows_of_block * shared_blocks(shape.inner, shape.processors))
+    return "its blocks have so few rows each that they wait";
+  if (wanted == Wanted::strips || takes_strips_of_halves(transposed, wanted)) return "strips do not read it transposed";
+  return nullptr;
 }
 
 // The faster way by halves, and what else there is.

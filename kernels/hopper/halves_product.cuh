@@ -50,35 +50,37 @@ struct BlockOfHalves {
 };
 
 // A step of the sums of 64 rows by some columns. Waits for the result: meanwhile the other warpgroup has the tensor cores.
-template <int columns>
+template <int columns, bool a_lies = false>
 __device__ __forceinline__ void add_step_of_halves(float* sums, const BlockOfHalves& a, const BlockOfHalves& b) {
   constexpr int instructions = row_bytes / instruction_bytes;
+  constexpr std::uint64_t next_of_a = a_lies ? next_lines : next_instruction;
   float block[columns / 2];
   // The small ones first: each addition to a large sum is cut off.
   begin_products();
 #pragma unroll
   for (int i = 0; i < instructions; ++i) {
-    multiply<columns>(block, a.low + next_instruction * i, b.high + next_instruction * i, i > 0, __half());
-    multiply<columns>(block, a.high + next_instruction * i, b.low + next_instruction * i, true, __half());
+    multiply<columns, a_lies>(block, a.low + next_of_a * i, b.high + next_instruction * i, i > 0, __half());
+    multiply<columns, a_lies>(block, a.high + next_of_a * i, b.low + next_instruction * i, true, __half());
   }
 #pragma unroll
   for (int i = 0; i < instructions; ++i)
-    multiply<columns>(block, a.high + next_instruction * i, b.high + next_instruction * i, true, __half());
+    multiply<columns, a_lies>(block, a.high + next_of_a * i, b.high + next_instruction * i, true, __half());
   close_group_of_products();
   wait_for_products<0>();
 #pragma unroll
   for (int i = 0; i < columns / 2; ++i) sums[i] += block[i];
 }
 
-// A warpgroup's rows by the columns of a step, as many at a time as fit into registers beside the sums.
-template <int width>
+// A warpgroup's rows by the columns of a step, as many at a time as fit into registers beside the sums. Where x lies transposed, a
+// warpgroup's 64 rows of it are the lines of a box of their own, which takes as many bytes.
+template <bool x_lies, int width>
 __device__ __forceinline__ void add_step(Accumulator<width>& sums, const Stage<2, tile_rows, width>& from, int group) {
   constexpr int at_a_time = 128;
   const int row = group * warpgroup_rows;
 #pragma unroll
   for (int column = 0; column < width; column += at_a_time)
-    add_step_of_halves<at_a_time>(&sums[column / 2], {from.x[0][row], from.x[1][row]},
-                                  {from.w[0][column], from.w[1][column]});
+    add_step_of_halves<at_a_time, x_lies>(&sums[column / 2], {from.x[0][row], from.x[1][row]},
+                                          {from.w[0][column], from.w[1][column]});
 }
 
 // From sums of scaled rows to the linear's results without bias: exact, and computed again where that is not sure.

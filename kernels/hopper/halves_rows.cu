@@ -2,7 +2,7 @@
 // in registers while its largest number is looked for; what does not fit is read again, from the L2.
 #include "../ceiling.h"
 #include "../cuda/launch.cuh"
-#include "halves_split.cuh"
+#include "row_of_block.cuh"
 
 namespace tailor::hopper {
 namespace {
@@ -10,49 +10,15 @@ namespace {
 constexpr int in_registers = 4;  // packets
 constexpr int block_threads_of_split = 512;
 
-template <int threads>
-struct Together {
-  static constexpr int warps = threads / 32;
-  struct Memory {
-    std::uint32_t largest[warps];
-    FoundByAll found[warps];
-  };
-  Memory& memory;
-  const int lane, warp;  // of the row's threads
-
-  __device__ __forceinline__ void sync() const {
-    if constexpr (warps > 1) __syncthreads();
-  }
-  __device__ __forceinline__ std::uint32_t most(std::uint32_t value) const {
-    value = __reduce_max_sync(~0u, value);
-    if constexpr (warps > 1) {
-      if (lane == 0) memory.largest[warp] = value;
-      sync();
-      for (int i = 0; i < warps; ++i) value = max(value, memory.largest[i]);
-    }
-    return value;
-  }
-  __device__ __forceinline__ FoundByAll gather(const Found& found) const {
-    FoundByAll all = hopper::gather(found);
-    if constexpr (warps > 1) {
-      if (lane == 0) memory.found[warp] = all;
-      sync();
-      all = {};
-      for (const FoundByAll& of_warp : memory.found) all.add(of_warp);
-    }
-    return all;
-  }
-};
-
 template <int threads, bool aligned>
 __global__ void __launch_bounds__(block_threads_of_split, 2) split_rows(const __grid_constant__ Halves halves) {
   cuda::wait_for_kernel_before();
   cuda::let_kernel_after_begin();
   constexpr int rows_of_block = block_threads_of_split / threads;
-  __shared__ typename Together<threads>::Memory memory[rows_of_block];
+  __shared__ typename RowOfBlock<threads>::Memory memory[rows_of_block];
   const int thread = static_cast<int>(threadIdx.x) % threads;
   const int place = static_cast<int>(threadIdx.x) / threads;
-  const Together<threads> together{memory[place], thread % 32, thread / 32};
+  const RowOfBlock<threads> together{memory[place], thread % 32, thread / 32};
 
   if (blockIdx.x == 0 && halves.rows_beside > 0)
     for (std::int64_t i = threadIdx.x; i < halves.progress_count(); i += block_threads_of_split) halves.progress[i] = 0;

@@ -45,6 +45,10 @@ using Flags = std::uint32_t;
 constexpr Flags some_low = 1;     // a lower half is not zero
 constexpr Flags some_rest = 2;    // two halves do not hold a number to its last digit
 constexpr Flags some_broken = 4;  // a number is no multiple of last_digit: from then on the others are not looked for
+// Numbers of 24 digits, whose power of two is even, or odd. Where there are both, a sum of products with whole numbers is beyond float's
+// 24 digits: a way to see `some_broken` that asks nothing of the largest number.
+constexpr Flags some_long_even = 8;
+constexpr Flags some_long_odd = 16;
 
 // What threads that share a row find out together.
 struct Found {
@@ -52,11 +56,11 @@ struct Found {
   float rest = 0;                     // of numbers that are not held, summed up
   Flags flags = 0;
 };
-// The same of all of them.
+// The same of all of them. It lies in shared memory, which nobody initialises.
 struct FoundByAll {
-  int strong = 0, heavy = 0;
-  float rest = 0;
-  Flags flags = 0;
+  int strong, heavy;
+  float rest;
+  Flags flags;
 
   __device__ __forceinline__ void add(const FoundByAll& more) {
     strong += more.strong;
@@ -87,9 +91,23 @@ __device__ __forceinline__ void look_for_largest(const Values& values, std::uint
   for (float value : values.at) largest = max(largest, __float_as_uint(value) & 0x7fffffffu);
 }
 
+__device__ __forceinline__ Flags length_of(float value) {
+  const std::uint32_t bits = __float_as_uint(value);
+  const bool is_long = (bits & 1) != 0 && (bits & 0x7f800000u) != 0;
+  return !is_long ? 0 : (bits & 0x00800000u) != 0 ? some_long_odd : some_long_even;
+}
+
+// What else is to be found out about numbers, and whether they are whole: here nothing, and by their distance from the row's largest.
+struct Plainly {
+  static constexpr bool by_length = false;
+  __device__ __forceinline__ void add_heavy(int, __half2) const {}
+  __device__ __forceinline__ void add_rest(int, float) const {}
+};
+
 // What ordinary numbers have nothing of: that they are so small that their lower half is short of digits, or whole.
+template <class More>
 __device__ __forceinline__ void look_closely(const Values& values, float scale, const __half2 (&highs)[packet / 2],
-                                             const __half2 (&lows)[packet / 2], Found& found) {
+                                             const __half2 (&lows)[packet / 2], Found& found, const More& more) {
 #pragma unroll
   for (int i = 0; i < packet; ++i) {
     const float scaled = values.at[i] * scale;
@@ -99,13 +117,18 @@ __device__ __forceinline__ void look_closely(const Values& values, float scale, 
     const float missing = scaled - half(highs);
     const float rest = fabsf(missing - half(lows));
     const bool is_nothing = scaled == 0 && values.at[i] != 0;
-    if (is_nothing || rest > held * fabsf(scaled)) found.rest += fmaxf(rest, rest_of_nothing);
+    if (is_nothing || rest > held * fabsf(scaled)) {
+      found.rest += fmaxf(rest, rest_of_nothing);
+      more.add_rest(i, fmaxf(rest, rest_of_nothing));
+    }
     found.flags |= (missing != 0.0f ? some_low : 0) | (rest != 0.0f ? some_rest : 0);
   }
 }
 
 // Two packets of halves, to where the higher ones' place is, and what is lost. Of a row that halves are no use for they may be anything.
-__device__ __forceinline__ void split(const Values& values, float scale, __half* high, Found& found) {
+template <class More = Plainly>
+__device__ __forceinline__ void split(const Values& values, float scale, __half* high, Found& found,
+                                      const More& more = {}) {
   __half2 highs[packet / 2];
   __half2 lows[packet / 2];
 #pragma unroll
@@ -117,32 +140,40 @@ __device__ __forceinline__ void split(const Values& values, float scale, __half*
     lows[i / 2] = __floats2half2_rn(a - h.x, b - h.y);
     const __half2 magnitudes = __habs2(highs[i / 2]);
     found.strong = __hadd2(found.strong, __hge2(magnitudes, __float2half2_rn(least_strong)));
-    found.heavy = __hadd2(found.heavy, __hge2(magnitudes, __float2half2_rn(least_heavy)));
+    const __half2 are_heavy = __hge2(magnitudes, __float2half2_rn(least_heavy));
+    found.heavy = __hadd2(found.heavy, are_heavy);
+    more.add_heavy(i / 2, are_heavy);
   }
   if ((found.flags & some_broken) == 0) {
 #pragma unroll
-    for (float value : values.at) {
-      const float digits = value * scale / last_digit;
-      if (digits != rintf(digits)) found.flags |= some_broken;
+    for (int i = 0; i < packet; ++i) {
+      if constexpr (More::by_length) {
+        found.flags |= more.length_of(i);
+      } else {
+        const float digits = values.at[i] * scale / last_digit;
+        if (digits != rintf(digits)) found.flags |= some_broken;
+      }
     }
   }
   static_assert(packet == 4);
   const __half2 least = __hmin2(__habs2(highs[0]), __habs2(highs[1]));
   if ((found.flags & some_broken) == 0 || !__hbgt2(least, __float2half2_rn(least_held)))
-    look_closely(values, scale, highs, lows, found);
+    look_closely(values, scale, highs, lows, found, more);
   *reinterpret_cast<uint2*>(high) = reinterpret_cast<const uint2&>(highs);
   *reinterpret_cast<uint2*>(high + halves_step) = reinterpret_cast<const uint2&>(lows);
+}
+
+__device__ __forceinline__ float short_of_digits_by(Flags flags) {
+  const auto has = [&](Flags which) { return (flags & which) == which; };
+  if (has(some_broken) || has(some_long_even | some_long_odd)) return 0;
+  return has(some_rest) ? all_short : has(some_low) ? some_short : none_short;
 }
 
 __device__ __forceinline__ RowFacts facts_from(const FoundByAll& found, std::uint32_t largest, const Scale& scale,
                                                int count) {
   if (largest == 0) return {scale.down, -infinity, 0, whole_share, whole_share};
   if (!scale.usable) return {scale.down, infinity, 0, 0, 0};
-  const auto has = [&](Flags which) { return (found.flags & which) != 0; };
-  const float short_of_digits = has(some_broken) ? 0
-                                : has(some_rest) ? all_short
-                                : has(some_low)  ? some_short
-                                                 : none_short;
+  const float short_of_digits = short_of_digits_by(found.flags);
   const auto share = [&](int some) {
     return static_cast<std::uint16_t>(static_cast<std::int64_t>(some) * whole_share / count);
   };

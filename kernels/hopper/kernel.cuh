@@ -165,7 +165,7 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
 #pragma unroll 1
       for (int i = 0; i < steps; ++i) {
         wait(barrier(memory.stage_full[ring.at]), ring.phase);
-        add_step<width>(sums, memory.stage[ring.at], group);
+        add_step<x_lies<Precision>>(sums, memory.stage[ring.at], group);
         const int thread = static_cast<int>(threadIdx.x) % group_threads;
         if (thread < cluster_blocks) arrive_at(barrier(memory.stage_empty[ring.at]), thread);
         ring.advance();

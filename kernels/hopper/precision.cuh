@@ -56,7 +56,18 @@ struct TwoHalves {
   using Element = float;
   using Operand = __half;
   static constexpr int pieces = 2;
+  static constexpr bool x_lies = false;
   static constexpr CUtensorMapDataType of_operands = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
 };
+// x is transposed, and its halves lie as it does (shared_halves.h).
+struct TwoHalvesLying : TwoHalves {
+  static constexpr bool x_lies = true;
+};
+
+template <class Precision>
+inline constexpr bool x_lies = [] {
+  if constexpr (Precision::pieces == 2) return Precision::x_lies;
+  return false;
+}();
 
 }  // namespace tailor::hopper

@@ -29,6 +29,8 @@ __device__ __forceinline__ std::uint64_t describe_pieces(Address block, int next
 // An instruction takes 32 bytes of each row.
 constexpr int instruction_bytes = 32;
 constexpr std::uint64_t next_instruction = instruction_bytes >> 4;
+// Or, of a block whose lines are columns of it, 16 lines.
+constexpr std::uint64_t next_lines = 16 * row_bytes >> 4;
 
 #define TAILOR_TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"
 #define TAILOR_SIXTY TAILOR_TEN() TAILOR_TEN(1) TAILOR_TEN(2) TAILOR_TEN(3) TAILOR_TEN(4) TAILOR_TEN(5)
@@ -69,10 +71,15 @@ __device__ __forceinline__ void multiply(Accumulator<columns>& sum, std::uint64_
                                          __nv_bfloat16) {
   TAILOR_WGMMA_OF("k16.f32.bf16.bf16", ", 0, 0");
 }
-template <int columns>
+// `a_lies`: the first block is described as it lies, lines of 64 of its rows.
+template <int columns, bool a_lies = false>
 __device__ __forceinline__ void multiply(Accumulator<columns>& sum, std::uint64_t a, std::uint64_t b, bool add,
                                          __half) {
-  TAILOR_WGMMA_OF("k16.f32.f16.f16", ", 0, 0");
+  if constexpr (a_lies) {
+    TAILOR_WGMMA_OF("k16.f32.f16.f16", ", 1, 0");
+  } else {
+    TAILOR_WGMMA_OF("k16.f32.f16.f16", ", 0, 0");
+  }
 }
 template <int columns>
 __device__ __forceinline__ void multiply(Accumulator<columns>& sum, std::uint64_t a, std::uint64_t b, bool add, float) {

@@ -22,7 +22,7 @@ def kernels_of(case, path):
                 yield name
             if paths & {"cuda", "cuda_backward"}:
                 yield f"linear by {name}"
-        elif name.startswith("cuda"):
+        elif name.startswith("cuda") or name == "fp16x3_shared":
             yield name
 
 
@@ -40,6 +40,8 @@ def expected(capability, wanted=None):
         every.append("bf16x6")
     if wanted != "few_rows":
         every.append("fp16x3")
+    if many:
+        every.append("fp16x3_shared")
     if wanted:
         every.append("linear by bf16x6" if wanted == "few_rows" else "linear by fp16x3")
     of_batch_norms = []

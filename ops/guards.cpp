@@ -45,7 +45,9 @@ bool is_special(const at::Tensor& t) {
   return t.layout() != at::kStrided || t.is_quantized() || t.key_set().has_any(special);
 }
 
-bool is_plain(const at::Tensor& t) { return !may_not_be_saved(t) && (t.is_cpu() || t.is_cuda()) && !is_special(t); }
+bool is_plain(const at::Tensor& t) {
+  return !may_not_be_saved(t) && (t.is_cpu() || t.is_cuda() || t.is_meta()) && !is_special(t);
+}
 
 bool is_float32_or_less(at::ScalarType type) {
   return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
@@ -62,7 +64,7 @@ bool is_any(const Predicate& such, const at::Tensor& input, const at::Tensor& we
 // Whether torch's type checks pass: one floating dtype, or dtypes that autocast will make one.
 bool types_agree(const at::Tensor& a, const at::Tensor& b) {
   if (a.device() != b.device()) return false;
-  if (at::autocast::is_autocast_enabled(a.device().type()))
+  if (!a.is_meta() && at::autocast::is_autocast_enabled(a.device().type()))
     return is_float32_or_less(a.scalar_type()) && is_float32_or_less(b.scalar_type());
   return a.scalar_type() == b.scalar_type() && (is_float32_or_less(a.scalar_type()) || a.scalar_type() == at::kDouble);
 }
@@ -131,7 +133,7 @@ bool may_lie_across(Operands operands) {
 bool uniform(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
              Operands operands) {
   if (!linear_fits(input, weight, bias) || input.dim() != 2) return false;
-  if (at::autocast::is_autocast_enabled(input.device().type())) return false;
+  if (!input.is_meta() && at::autocast::is_autocast_enabled(input.device().type())) return false;
   at::DimVector shape{input.size(0), weight.size(0)};
   const at::DimVector result = shape;
   for (const auto& operand : operands) {

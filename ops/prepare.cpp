@@ -2,6 +2,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "fast.h"
 #include "plain.h"
@@ -146,6 +147,9 @@ const char* take_batch_norm(const IValue* argument, Norm kind, Tensors& tensors,
   if (norm.batch_statistics) {
     if (tail.rows < 2) return "batch statistics need two rows";
     norm.momentum = argument[5].toDouble();
+    // Eager rounds it to the dtype of its arithmetic.
+    const double rounded = tail.element == Element::float64 ? norm.momentum : static_cast<float>(norm.momentum);
+    if (norm.momentum != 0 && (rounded == 0 || !std::isfinite(rounded))) return "the momentum is no float32 number";
   } else if (!mean.defined()) {
     return "there are no running statistics";
   }

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/util/SmallVector.h>
 
+#include "plain.h"
 #include "spelling.h"
 
 namespace tailor {
@@ -40,8 +41,10 @@ at::Tensor linear(const IValue* argument, const Spelling& spelling) {
   return spelling.is_reversed(0) ? at::add(*bias, product) : at::add(product, *bias);
 }
 
-at::Tensor swish(const at::Tensor& v) {
-  const bool rounds = at::isFloatingType(v.scalar_type()) && v.layout() == at::kStrided && !v.is_nested();
+// silu rounds once, and not twice. But its gradient has no forward mode, and a tensor of somebody's own class need not know it.
+at::Tensor swish(const at::Tensor& v, bool as_written) {
+  const bool rounds = !as_written && at::isFloatingType(v.scalar_type()) && v.layout() == at::kStrided &&
+                      unusual_thread() == nullptr && unusual_tensor(v) == nullptr;
   return rounds ? at::silu(v) : at::mul(v, at::sigmoid(v));
 }
 
@@ -65,7 +68,7 @@ at::Tensor group_norm(const at::Tensor& v, const IValue* argument) {
 
 using Results = c10::SmallVector<at::Tensor, Chain::max_steps>;
 
-// Runs the steps from `first` on; the results of those before it are there.
+// Runs the steps from `first` on; the results of those before it are there, as in a backward.
 void run_steps(const Chain& chain, const StepArguments* arguments, Norm norm, const Spelling& spelling,
                std::size_t first, Results& results) {
   for (std::size_t i = first; i < results.size(); ++i) {
@@ -104,7 +107,7 @@ void run_steps(const Chain& chain, const StepArguments* arguments, Norm norm, co
         results[i] = in_place ? left().sigmoid_() : at::sigmoid(left());
         break;
       case Step::Kind::swish:
-        results[i] = !spelling.is_silu(i) ? swish(left())
+        results[i] = !spelling.is_silu(i) ? swish(left(), first > 0)
                      : in_place           ? at::silu_(results[static_cast<std::size_t>(step.left)])
                                           : at::silu(left());
         break;

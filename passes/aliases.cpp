@@ -14,11 +14,6 @@ namespace tailor {
 namespace {
 
 bool is_tensor_or_none(const Value* value) { return value->type()->isSubtypeOf(*c10::OptionalType::ofTensor()); }
-bool holds_tensors(const c10::TypePtr& type) {
-  const auto inner = type->containedTypes();
-  return type->kind() == c10::TypeKind::TensorType || type->kind() == c10::TypeKind::AnyType ||
-         std::any_of(inner.begin(), inner.end(), holds_tensors);
-}
 bool is_list_of_tensors(const Value* value) { return value->type()->isSubtypeOf(*c10::ListType::ofTensors()); }
 
 // Kernels made of other ops return what those do. These make a tensor of their own whatever they are given; they are what models
@@ -73,7 +68,7 @@ std::vector<Value*> given_to(Node& node) {
   torch::jit::WithInsertPoint before(&node);
   const std::vector<Value*> inputs = node.inputs().vec();
   for (Value* input : inputs)
-    if (holds_tensors(input->type())) tensors_in(input, given);
+    if (may_hold_tensors(input->type())) tensors_in(input, given);
   return given;
 }
 
@@ -117,8 +112,14 @@ void Aliases::follow(const Block& block, Block& copy) {
 
 void Aliases::follow_outputs(const Node& node, Node& copy) {
   for (std::size_t i = 0; i < node.outputs().size(); ++i) values_[node.outputs()[i]] = copy.outputs()[i];
+  if (node.kind() == c10::prim::Constant && may_hold_tensors(node.output()->type())) {
+    Value* const given = copy.owningGraph()->addInput()->setType(copy.output()->type());
+    copy.output()->replaceAllUsesWith(given);
+    values_[node.output()] = given;
+  }
   if (!may_return_what_it_was_given(&node)) return;
-  const std::vector<Value*> given = given_to(copy);
+  std::vector<Value*> given = given_to(copy);
+  if (!node.kind().is_aten()) given.push_back(copy.owningGraph()->addInput());
   if (given.empty()) return;
   torch::jit::WithInsertPoint behind(copy.next());
   for (std::size_t i = 0; i < node.outputs().size(); ++i) {
@@ -141,7 +142,7 @@ void Aliases::follow_outputs(const Node& node, Node& copy) {
 void Aliases::tie_turns(Node& loop) {
   constexpr std::size_t trips_and_go_on = 2;  // come before what is carried from turn to turn
   for (std::size_t i = 0; i < loop.outputs().size(); ++i)
-    if (holds_tensors(loop.outputs()[i]->type()))
+    if (may_hold_tensors(loop.outputs()[i]->type()))
       ties_.push_back({loop.outputs()[i], loop.inputs()[trips_and_go_on + i]});
 }
 

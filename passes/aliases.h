@@ -3,6 +3,10 @@
 // torch's AliasDb believes the ops' schemas, and those of `dropout`, `type_as`, `einsum` and others say that the result is new where
 // it may be the very tensor that was given. So it is asked of a copy of the graph, in which the result of each such op is what was given.
 //
+// For it a tensor that is a constant is new memory, and so is what somebody else's op returns that was given none. But the graph of a
+// trace, or of what is frozen, has tensors of the program's among its constants, and an op may hold some: these are inputs of the copy, which
+// for torch may be any memory from outside.
+//
 // Nor does it go round a loop, or past one: what a turn begins with may be what the one before ended with, and what a loop hands on,
 // where it takes no turn, what it was given. Such values are ties, and values that touch tied ones may share memory.
 //

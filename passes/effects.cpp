@@ -67,6 +67,7 @@ bool has_a_dimension(const Value* value, int steps = 8) {
   const auto is_one_of = [&](std::initializer_list<const char*> names) {
     return std::ranges::any_of(names, [&](const char* name) { return is_aten(node, name); });
   };
+  if (is_given_its_result(node)) return false;
   if (is_one_of({"addmm", "mm", "batch_norm", "group_norm"})) return true;  // a linear of two vectors has none
   if (steps == 0 || !is_one_of({"add", "sub", "mul", "div", "sigmoid", "silu", "relu", "dropout"})) return false;
   return std::any_of(node->inputs().begin(), node->inputs().end(),
@@ -86,9 +87,10 @@ bool may_be_refused(const Node* node) {
   });
 }
 
-bool may_hold_tensors(const c10::TypePtr& type) {
-  if (type->isSubtypeOf(*c10::TensorType::get()) || type->kind() == c10::TypeKind::AnyType) return true;
-  return std::ranges::any_of(type->containedTypes(), may_hold_tensors);
+// Complex numbers have no order.
+bool orders_complex_numbers(const Node* node) {
+  static const std::unordered_set<Symbol> kinds = {c10::aten::lt, c10::aten::le, c10::aten::gt, c10::aten::ge};
+  return kinds.contains(node->kind()) && std::any_of(node->inputs().begin(), node->inputs().end(), may_be_complex);
 }
 
 // `==` and its kin, also of lists: whose tensors they read.
@@ -175,12 +177,17 @@ bool leaves_modes(const Block* top) {
 
 }  // namespace
 
+bool may_hold_tensors(const c10::TypePtr& type) {
+  if (type->isSubtypeOf(*c10::TensorType::get()) || type->kind() == c10::TypeKind::AnyType) return true;
+  return std::ranges::any_of(type->containedTypes(), may_hold_tensors);
+}
+
 bool is_noticeable(const Node* node) {
   if (is_aten(node, "len") && works_on_tensors(node) && !has_a_dimension(node->input(0))) return true;
   if (may_be_refused(node)) return true;
   const bool reads_whole_shape = is_shape_reader(node) && node->inputs().size() == 1;
   if (!quiet_kinds().contains(node->kind()) && !reads_whole_shape) return true;
-  if (compares_tensors(node)) return true;
+  if (compares_tensors(node) || orders_complex_numbers(node)) return true;
   const bool reads_no_data =
       is_shape_reader(node) || node->kind() == c10::aten::__is__ || node->kind() == c10::aten::__isnot__;
   if (node->kind().is_aten() && !reads_no_data && works_on_tensors(node)) return true;

@@ -13,6 +13,9 @@ struct Function;
 
 namespace tailor {
 
+// Whether a value of that type may be a tensor, or hold one.
+bool may_hold_tensors(const c10::TypePtr& type);
+
 // Whether anybody can tell when the node runs: it may raise, write, print or take long for the user to see.
 bool is_noticeable(const Node* node);
 

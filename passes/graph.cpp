@@ -127,6 +127,12 @@ bool is_in_place(const Node* node) {
   return node->kind().is_aten() && kind.ends_with('_') && !kind.ends_with("__");
 }
 
+bool is_given_its_result(const Node* node) {
+  const auto* schema = node->maybeSchema();
+  const auto place = schema ? schema->argumentIndexWithName("out") : std::nullopt;
+  return place && static_cast<std::size_t>(*place) < node->inputs().size();
+}
+
 std::string overload(const Node* node) {
   const auto* schema = node->maybeSchema();
   return schema ? schema->overload_name() : "?";
@@ -154,6 +160,8 @@ const Chain* fused_chain(const Node* node) {
 }
 
 bool is_tensor(const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); }
+
+bool may_be_complex(const Value* value) { return c10::ComplexType::get()->isSubtypeOf(*value->type()); }
 
 bool is_constant_false(const Value* value) {
   const auto ivalue = constant(value);

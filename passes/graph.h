@@ -32,12 +32,14 @@ std::vector<Node*> readers(const Value* value);
 // `aten::mul`, or with `name` "mul" also its in-place twin `aten::mul_`.
 bool is_aten(const Node* node, std::string_view name);
 bool is_in_place(const Node* node);
+bool is_given_its_result(const Node* node);  // the tensor for it, `out`
 std::string overload(const Node* node);
 
 // Whether the node asks a tensor for no more than its shape.
 bool is_shape_reader(const Node* node);
 
-bool is_tensor(const Value* value);  // and never None
+bool is_tensor(const Value* value);       // and never None
+bool may_be_complex(const Value* value);  // a number, that is
 bool is_constant_false(const Value* value);
 bool is_constant_one(const Value* value);
 

@@ -144,10 +144,11 @@ std::optional<OtherLinear> other_linear_at(Node* node) {
   const bool is_linear = is_aten(node, "linear") && count == 4;
   if (!is_sum && !is_product && !is_linear) return std::nullopt;
   Value* right = node->input(is_sum ? 2 : 1);
-  const bool is_given_its_result = is_linear || is_in_place(node) || count == (is_sum ? 6 : 3);
+  const bool writes_its_result = is_in_place(node) || is_given_its_result(node);
   if (Linear linear{{node}}; is_linear || take_right(right, linear)) {
-    if (is_given_its_result)
+    if (writes_its_result)
       return OtherLinear{right, describe(node) + " writes its result to a tensor that it is given"};
+    if (count == (is_sum ? 6 : 3)) return OtherLinear{right, describe(node) + " is told the dtype of its result"};
     if (is_product || (is_constant_one(node->input(3)) && is_constant_one(node->input(4)))) return std::nullopt;
     return OtherLinear{right, describe(node) + " has an alpha or a beta"};
   }

@@ -145,15 +145,11 @@ class Matcher {
   }
 
   // A number: what a tensor holds is seen at run time.
-  static bool is_maybe_complex(const Value* value) {
-    return value->type()->isSubtypeOf(*c10::ComplexType::get()) || value->type()->kind() == c10::TypeKind::NumberType;
-  }
-
   // What `node` writes in place. No guard sees a number.
   bool is_real_for_sure(const Node* node) {
     for (const auto& step : match_.arguments)
       for (const Value* argument : step)
-        if (argument && is_maybe_complex(argument))
+        if (argument && may_be_complex(argument))
           return fail(describe(node) + " writes in place what a number may have made complex");
     return true;
   }
@@ -163,7 +159,7 @@ class Matcher {
     if (s.is_operand()) {
       if (s.kind == Kind::vector && !is_tensor(value))
         return fail(std::string(s.name) + " of " + describe(node) + " is a number; the rule takes a tensor");
-      if (is_in_place(node) && is_maybe_complex(value))
+      if (is_in_place(node) && may_be_complex(value))
         return fail(describe(node) + " writes the product of a number that may be complex in place");
       if (!is_tensor(value) && !is_number(value))
         return fail(std::string(s.name) + " of " + describe(node) + " is neither a number nor a tensor");

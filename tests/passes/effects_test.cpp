@@ -103,14 +103,26 @@ TEST(Noticeable, WhatMayBeRefused) {
   %i : int[] = prim::ListConstruct(%one)
   %q8 : bool = aten::eq(%i, %i)
   %q9 : bool = aten::eq(%l, %l)
+  %c : complex = aten::Complex(%one, %two)
+  %k : Union(complex, float) = prim::unchecked_cast(%c)
+  %r : Scalar = aten::item(%s)
+  %q10 : bool = aten::lt(%one, %two)
+  %q11 : bool = aten::lt(%k, %one)
+  %q12 : bool = aten::gt(%one, %two)
+  %q13 : bool = aten::gt(%r, %one)
+  %o : Tensor = aten::mul(%s, %s, %p)
+  %z2 : Tensor = aten::sigmoid(%z)
+  %q14 : int = aten::len(%z2)
+  %q15 : int = aten::len(%o)
   return (%x))");
   std::string noticed;
   for (const Node* node : graph->nodes()) {
     const std::string kind = node->kind().toUnqualString();
-    if (kind == "TupleIndex" || kind == "get_autocast_dtype" || kind == "device" || kind == "len" || kind == "eq")
+    if (kind == "TupleIndex" || kind == "get_autocast_dtype" || kind == "device" || kind == "len" || kind == "eq" ||
+        kind == "lt" || kind == "gt")
       noticed += is_noticeable(node) ? '1' : '0';
   }
-  EXPECT_EQ(noticed, "0101010101");
+  EXPECT_EQ(noticed, "0101010101010101");
 }
 
 }  // namespace

@@ -320,6 +320,10 @@ const NearMiss others[] = {
      "`matmul` in net.py:2 writes its result to a tensor that it is given"},
     {"Sum_out", none, "return self.batch_norm(torch.addmm(self.b, x, self.w.t(), out=self.other) * self.scale)",
      "`addmm` in net.py:2 writes its result to a tensor that it is given"},
+    {"Product_dtype", none, "return self.batch_norm(torch.mm(x, self.w.t(), out_dtype=7) * self.scale)",
+     "`mm` in net.py:2 is told the dtype of its result"},
+    {"Sum_dtype", none, "return self.batch_norm(torch.addmm(self.b, x, self.w.t(), out_dtype=7) * self.scale)",
+     "`addmm` in net.py:2 is told the dtype of its result"},
     {"Sum_in_place", none, "return self.batch_norm(self.other.addmm_(x, self.w.t()) * self.scale)",
      "`addmm_` in net.py:2 writes its result to a tensor that it is given"},
 };

@@ -192,6 +192,18 @@ class CpuTest(Comparing):
                 self.assertTrue(torch.equal(out.isinf() * out.sign(), expected.isinf() * expected.sign()), f"{what}: infinite")
                 self.assert_same(out.nan_to_num(0, 0, 0), expected.nan_to_num(0, 0, 0), what)
 
+    def test_momentum_beyond_the_dtype(self):
+        """Eager rounds it to float32 where that is what it computes in: it is infinite then, or zero."""
+        for op in (op for op in CHAINS if op.batch_norm):
+            for dtype, momentum in itertools.product((torch.float32, torch.float64), (1e39, -1e39, 1e-46, 1e-30)):
+                given = self.sized(op, 7, 33, dtype=dtype, training=True, momentum=momentum)
+                given["running_mean"][0] = torch.inf
+                mine, eagers = copied(given), copied(given)
+                self.assert_same(op(mine), op.eager(eagers), f"{op} {dtype} {momentum}")
+                for name in ("running_mean", "running_var"):
+                    self.assertTrue(torch.equal(mine[name].isnan(), eagers[name].isnan()), f"{op} {dtype} {momentum}: {name}")
+                    self.assertTrue(torch.equal(mine[name].isinf(), eagers[name].isinf()), f"{op} {dtype} {momentum}: {name}")
+
     def test_a_mean_far_above_the_spread(self):
         """Nothing of the spread is lost but what the linear's own rounding took."""
         for (op, training), far in itertools.product(self.each(CHAINS), (1e2, 1e4)):

@@ -4,10 +4,11 @@ import json
 
 import torch
 
+import models
 from checks import Outcome, auto, main
 from found_models import Awaits, Calls, Casts, Differentiates
 from models import SIG, build
-from scripted import Following, is_fused, random_inputs, scripted
+from scripted import Following, flat, is_fused, random_inputs, scripted
 
 
 class FoundByFuzzingTest(Following):
@@ -364,6 +365,23 @@ class FoundByFuzzingTest(Following):
                 self.assertTrue(outcomes[0].error, str(outcomes))
                 self.assertEqual(outcomes[0].text, outcomes[1].text)
                 self.assertEqual(eager.bn.num_batches_tracked, fused.bn.num_batches_tracked)
+
+    def test_numbers_that_may_be_complex(self):
+        """What is written in place may not become complex, and complex numbers have no order: both raise where they stand."""
+        for body, numbers in (("y = self.bn(self.gemm(x)) + self.one; y /= d; return y * torch.sigmoid(y)", (2.0, 2j)),
+                              ("y = self.bn(self.gemm(x)) + self.one; small = d < 2.0; y = y / 3.0; y = y * torch.sigmoid(y); return y, small", (2.0, 2j)),
+                              ("y = self.gemm(x); small = d < 2.0; return self.bn(y * self.scale), small", (2.0, 2j))):
+            body = f"def forward(self, x, d: Union[float, complex]):\n    {body}"
+            eager = build(body)
+            fused = torch.jit.script(copy.deepcopy(eager))
+            for number in numbers * 3:
+                for x in (random_inputs(1), random_inputs(2, columns=models.K + 1)):
+                    with torch.no_grad():  # or torch's own executor lets the comparison pass
+                        outcomes = [Outcome(lambda each=each: each(x, number)) for each in (eager, fused)]
+                    self.assertEqual(*(outcome.error is None for outcome in outcomes), f"{body}, {number}: {outcomes}")
+                    if outcomes[0].error is None:
+                        self.assert_near(flat(outcomes[1].value)[:1], flat(outcomes[0].value)[:1], body)
+                    self.assert_state(fused, eager, f"{body}, {number}")
 
     def test_below_autograd(self):
         """In the body of an op of the user's, to which torch gives gradients from outside."""

@@ -2,7 +2,7 @@
 import copy
 import itertools
 import linecache
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import Dict, NamedTuple, Optional, Tuple, Union
 
 import torch
 import torch.nn as nn
@@ -63,7 +63,7 @@ def source_of(body):
 def build(body, seed=0, **sizes):
     """A net with this forward. Each call makes a new class: TorchScript shares graphs by class."""
     name, text = source_of(body)
-    space = {"Net": Net, "torch": torch, "F": F, "nn": nn, "__name__": __name__, "Tensor": torch.Tensor, "Pair": Pair, "Optional": Optional,
+    space = {"Net": Net, "torch": torch, "F": F, "nn": nn, "__name__": __name__, "Tensor": torch.Tensor, "Pair": Pair, "Optional": Optional, "Union": Union,
              "Dict": Dict, "List": list, "Tuple": Tuple}
     exec(compile(text, name, "exec"), space)
     torch.manual_seed(seed)

@@ -9,8 +9,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
+from torch.utils.flop_counter import FlopCounterMode
 
 import cases
+import models
 from cases import B, CHAINS, K, N, OPS, draw
 from checks import Checks, Outcome, auto, copied, main
 from models import SPELLINGS, Row, build
@@ -271,6 +273,7 @@ class ModesTest(Checks):
                 lambda call: torch.func.grad(lambda x: call(x).square().sum())(one),
                 lambda call: torch.func.vjp(call, one)[1](torch.ones(B, N, dtype=torch.float64)),
                 lambda call: torch.func.jvp(call, (one,), (tangent,)),
+                lambda call: torch.func.jvp(lambda x: torch.func.jvp(call, (x,), (tangent,))[1], (one,), (tangent,)),
                 lambda call: torch.func.jacrev(call)(one),
                 lambda call: torch.func.jacfwd(call)(one),
                 lambda call: torch.func.hessian(lambda x: call(x).square().sum())(one),
@@ -341,6 +344,33 @@ class ModesTest(Checks):
                             return tuple(torch.autograd.forward_ad.unpack_dual(call(values)))
                     results.append(Outcome(run))
                 self.assert_as_eager(f"{op}: forward mode in {name}, training {training}", *results)
+
+    def test_a_gradient_in_forward_mode(self):
+        """The forward was a kernel's; a dual gradient comes back to it."""
+        for op in CHAINS:
+            results = []
+            for call in (op, op.eager):
+                arguments = draw(op, training=False)
+                arguments["input"].requires_grad_()
+                out = call(arguments)
+
+                def run(x=arguments["input"], out=out):
+                    with torch.autograd.forward_ad.dual_level():
+                        of_out = torch.autograd.forward_ad.make_dual(torch.ones_like(out), torch.full_like(out, 0.3))
+                        return tuple(torch.autograd.forward_ad.unpack_dual(torch.autograd.grad(out, x, of_out)[0]))
+                results.append(Outcome(run))
+            self.assertEqual(results[1].error is None, not op.group_norm, f"{op}: {results[1]}")
+            self.assert_as_eager(f"{op}: a dual gradient", *results)
+
+    def test_operations_of_meta_tensors_are_counted_once(self):
+        """A check inside a chain knows their shapes without a product."""
+        for row in dict((row.rule, row) for row in SPELLINGS).values():
+            counts = []
+            for model in (build(row.body), scripted(row.body)):
+                with FlopCounterMode(display=False) as counter:
+                    model.to("meta")(torch.ones(8, models.K, device="meta"))
+                counts.append(counter.get_total_flops())
+            self.assertEqual(*counts, row.body)
 
     def test_compile_with_fake_tensors(self):
         """torch.compile without a backend: the op goes through Dynamo and AOTAutograd's fake tensors."""

@@ -43,12 +43,6 @@ struct Weighed {
   __device__ __forceinline__ void add_rest(int, float) const {}
 };
 
-// What has become nothing by that was something.
-__device__ __forceinline__ float weigh(float value, float weight) {
-  const float product = value * weight;
-  return product == 0 && value != 0 && weight != 0 ? copysignf(rest_of_nothing, value) : product;
-}
-
 // `weighs`: where lines have powers of two, by which their numbers are multiplied first.
 template <bool aligned, bool weighs>
 struct Strip {
@@ -111,7 +105,7 @@ struct Strip {
       const float weight = weight_of(line);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float value = weighs ? weigh(values.at[i], weight) : values.at[i];
+        const float value = weighs ? values.at[i] * weight : values.at[i];
         largest[i] = max(largest[i], __float_as_uint(value) & 0x7fffffffu);
       }
     }
@@ -171,7 +165,7 @@ struct Strip {
         if constexpr (weighs) {
           Values weighed;
 #pragma unroll
-          for (int i = 0; i < packet; ++i) weighed.at[i] = weigh(values.at[i], weights[i]);
+          for (int i = 0; i < packet; ++i) weighed.at[i] = values.at[i] * weights[i];
           split(weighed, scales[row], high, found[row], Weighed{values});
         } else {
           split(values, scales[row], high, found[row]);

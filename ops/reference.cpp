@@ -44,7 +44,7 @@ at::Tensor linear(const IValue* argument, const Spelling& spelling) {
 // silu rounds once, and not twice. But its gradient has no forward mode, and a tensor of somebody's own class need not know it.
 at::Tensor swish(const at::Tensor& v, bool as_written) {
   const bool rounds = !as_written && at::isFloatingType(v.scalar_type()) && v.layout() == at::kStrided &&
-                      unusual_thread() == nullptr && unusual_tensor(v) == nullptr;
+                      unusual_tensor(v) == nullptr;
   return rounds ? at::silu(v) : at::mul(v, at::sigmoid(v));
 }
 

@@ -343,27 +343,6 @@ TEST(HopperPlan, RowsMadeBesideTheProducts) {
 }
 
 // What is taken by one way of cutting is not left because another is faster still.
-TEST(HopperPlan, TwoProductsShareHalves) {
-  const auto refuses = [](std::int64_t rows, std::int64_t columns, std::int64_t inner,
-                          Wanted wanted = Wanted::where_faster) {
-    Shape by_rows{rows, inner, columns, 4};
-    Shape transposed{columns, inner, rows, 4};
-    by_rows.processors = transposed.processors = 132;
-    const char* why = refuses_to_share(by_rows, transposed, wanted);
-    return std::string(why != nullptr ? why : "");
-  };
-  EXPECT_EQ(refuses(32768, 4096, 1024), "");
-  EXPECT_EQ(refuses(16384, 4096, 4096), "");
-  EXPECT_EQ(refuses(4224, 4096, 4096), "") << "16 rows for each of 264 blocks";
-  EXPECT_EQ(refuses(4223, 4096, 4096), "its blocks have so few rows each that they wait");
-  EXPECT_EQ(refuses(4224, 2048, 2048), "its blocks have so few rows each that they wait") << "528 smaller blocks";
-  EXPECT_EQ(refuses(16384, 4097, 4096), "its rows are longer than a block's threads hold");
-  EXPECT_EQ(refuses((std::int64_t{1} << 22) + 1, 1024, 1024), "it has more rows than are counted");
-  EXPECT_EQ(refuses(65536, 64, 8192), "strips do not read it transposed");
-  EXPECT_EQ(refuses(100, 64, 64, Wanted::always), "") << "tests are to see it";
-  EXPECT_EQ(refuses(100, 64, 64, Wanted::strips), "strips do not read it transposed");
-}
-
 TEST(HopperPlan, HalvesAreComparedWithOneTime) {
   for (const Shape& shape : {Shape{1024, 1024, 256, 4, 0, 132}, Shape{700, 1024, 512, 4, 0, 132}}) {
     EXPECT_EQ(halves_reason(shape), "") << shape.rows;

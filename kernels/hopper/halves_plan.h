@@ -93,6 +93,9 @@ inline const char* refuses_to_share(const Shape& shape, const Shape& transposed,
   if (wanted == Wanted::where_faster && shape.rows < least_rows_of_block * shared_blocks(shape.inner, shape.processors))
     return "its blocks have so few rows each that they wait";
   if (wanted == Wanted::strips || takes_strips_of_halves(transposed, wanted)) return "strips do not read it transposed";
+  // Of a column only what is heavy counts as strong: where few numbers are near their row's largest, as in the gradient of a cross entropy
+  // over thousands of classes, all results would be computed again.
+  if (!also_where_slower(wanted)) return "columns of few large numbers would not be trusted";
   return nullptr;
 }
 

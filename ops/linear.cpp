@@ -119,8 +119,9 @@ class ProductBackward final : public torch::autograd::Node {
       x = x_.unpack(shared_from_this());
       w = w_.unpack(shared_from_this());
     }
-    const bool both = task_should_compute_output(0) && task_should_compute_output(1);
-    if (both && !x_by_columns_ && w_by_columns_ && share(of_out, x, w, made)) return made;
+    const bool wants_both = task_should_compute_output(0) && task_should_compute_output(1);
+    if (wants_both && !x_by_columns_ && w_by_columns_ && may_multiply(of_out, w.t()) && may_multiply(of_out.t(), x))
+      return both(of_out, x, w);
     if (task_should_compute_output(0)) made[0] = x_by_columns_ ? product(w, of_out.t()).t() : product(of_out, w.t());
     if (task_should_compute_output(1)) made[1] = w_by_columns_ ? product(of_out.t(), x).t() : product(x.t(), of_out);
     return made;
@@ -146,17 +147,17 @@ class ProductBackward final : public torch::autograd::Node {
     return a.mm(b);
   }
 
-  // Both products, of what is made of `of_out` once for the two; or nothing.
-  static bool share(const at::Tensor& of_out, const at::Tensor& x, const at::Tensor& w, variable_list& made) {
-    if (!may_multiply(of_out, w.t()) || !may_multiply(of_out.t(), x)) return false;
+  // Both products, perhaps of what is made of `of_out` once for the two.
+  static variable_list both(const at::Tensor& of_out, const at::Tensor& x, const at::Tensor& w) {
     const c10::OptionalDeviceGuard guard(of_out.device());
     Product of_x(operand_of(of_out), operand_of(w));
     Product of_w(operand_of(of_out.t()), operand_of(x.t()));
     const at::Tensor shared = of_x.share_with(of_w);
-    if (!shared.defined()) return false;
-    made[0] = of_x.run();
-    made[1] = of_w.run().t();
-    return true;
+    variable_list made = {of_x.run(), of_w.run()};
+    if (!made[0].defined()) made[0] = of_out.mm(w.t());
+    if (!made[1].defined()) made[1] = of_out.t().mm(x);
+    made[1] = made[1].t();
+    return made;
   }
 
   Saved x_, w_;

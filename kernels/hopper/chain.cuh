@@ -145,6 +145,10 @@ inline Halves halves_of(const Linear& linear, const Tail& tail) {
   return halves;
 }
 
+// Whether a backward has products of it, two of which may share what they read.
+template <class Chain>
+inline constexpr bool may_share = std::is_same_v<Chain, tailor::hopper::linear>;
+
 // Of the matrix that is x of one product, and x transposed of another.
 inline SharedHalves shared_of(const Linear& linear, const Tail& tail) {
   const bool lies = linear.x_transposed;
@@ -232,7 +236,7 @@ const char* launch_halves(const Linear& linear, const Tail& tail, cudaStream_t s
   if (in_strips) return launch_few_halves<Chain, group_width>(linear, tail, halves, stream);
   const auto in_tiles_of = [&]<int columns>() {
     constexpr Manner manner = Manner::side_by_side;
-    if constexpr (std::is_same_v<Chain, tailor::hopper::linear>) {
+    if constexpr (may_share<Chain>) {
       if (lies)
         return describe_lying(problem, lying_matrix_of(shared_of(linear, tail)), matrix_of(halves, halves.weight),
                               columns)
@@ -314,7 +318,7 @@ WholeRegistration register_halves() {
                        .keep = keep_halves,
                        .may_keep = may_keep_halves,
                        .forward = forward_halves<Chain>};
-    if constexpr (std::is_same_v<Chain, tailor::hopper::linear>) {
+    if constexpr (may_share<Chain>) {
       found.sharing_path = "fp16x3_shared";
       found.shared_bytes = shared_bytes_of_halves;
       found.share = share_halves;

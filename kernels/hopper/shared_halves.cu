@@ -23,7 +23,8 @@ constexpr Flags some_lost = 64;   // nor are there halves of it
 struct ScaleOfLine : Scale {
   __device__ __forceinline__ explicit ScaleOfLine(std::uint32_t largest) : Scale(largest) {
     if (largest >= static_cast<std::uint32_t>(127 + least_exponent) << 23) return;
-    constexpr float least = static_cast<float>(1 << 30) * (1 << 30) * (1 << (top_exponent - least_exponent - 60));
+    static_assert(top_exponent - least_exponent == 90);
+    constexpr float least = 0x1p90f;
     up = least;
     down = largest == 0 ? 0 : 1 / least;
   }
@@ -187,7 +188,7 @@ __global__ void __launch_bounds__(columns_of_block) tell_of_columns(const __grid
   if ((found.flags & some_lost) != 0) {
     facts = {unscale_of_lying, infinity, 0, 0, 0};
   } else if ((found.flags & some_there) != 0) {
-    // What is heavy is strong, and that few more are does not matter.
+    // What is heavy is strong. Often more is, which there are no registers to count: so this is not taken by itself (halves_plan.h).
     const auto heavy = static_cast<std::uint16_t>(std::uint64_t{found.heavy} * whole_share /
                                                   static_cast<std::uint64_t>(shared.matrix.rows));
     facts = {unscale_of_lying, __ull2float_ru(found.rest) * (doubt_of_rest / units_of_rest),

@@ -20,6 +20,7 @@ struct Linear {
   bool tensor_float32 = false;     // whether float32 may be rounded to TF32
   bool split_float32 = true;       // whether float32 may be multiplied as sums of 16-bit numbers
   bool weight_is_settled = false;  // what is made of it is kept
+  bool of_gradients = false;       // a product of a backward's: its numbers are of all magnitudes
   bool keeps_result = false;       // its own result is wanted besides the chain's, by a backward
   void* result = nullptr;          // where that goes, [rows][columns]
   void* workspace = nullptr;       // of as many bytes as `workspace` of WholeKernels asks for

@@ -43,7 +43,8 @@ bool may_take(const at::Tensor& matrix) {
   return matrix.scalar_type() == at::kFloat && matrix.is_cuda() && !paths().empty();
 }
 
-// x · weightᵀ + bias by a kernel of ours, if one takes that. `parameter` is the weight where what was kept of it may be used.
+// x · weightᵀ + bias by a kernel of ours, if one takes that. `parameter` is the weight where what was kept of it may be used; a backward's
+// products have none.
 class Product {
  public:
   Product(const Operand& x, const Operand& weight, const at::Tensor& bias = {}, const at::Tensor& parameter = {})
@@ -53,6 +54,7 @@ class Product {
     linear_.inner = x.inner();
     linear_.x_transposed = x.transposed;
     linear_.weight_transposed = weight.transposed;
+    linear_.of_gradients = !parameter.defined();
     tail_.element = Element::float32;
     tail_.rows = x.rows();
     tail_.columns = weight.rows();

@@ -29,6 +29,7 @@ Shape shape_of(const Linear& linear, const Tail& tail) {
   shape.processors = cuda::processors();
   shape.memory_rate = cuda::memory_rate();
   shape.weight_is_settled = linear.weight_is_settled;
+  shape.of_gradients = linear.of_gradients;
   shape.keeps_result = linear.keeps_result;
   shape.batch_statistics = has_batch_norm<Chain> && tail.norm.batch_statistics;
   return shape;

@@ -231,12 +231,13 @@ const char* launch_halves(const Linear& linear, const Tail& tail, cudaStream_t s
   const bool lies = halves.lines != nullptr;
   const bool in_strips = !lies && takes_strips_of_halves(shape, wanted());
   const TilePlan plan = plan_tiles_of_halves(shape, wanted());
+  if (!in_strips && linear.of_gradients) halves.reach = far_reach;
   if (!in_strips && !halves.x.is_made && halves.x.aligned) halves.rows_beside = static_cast<int>(plan.rows_beside);
   if (const char* error = make_halves(halves, stream)) return error;
   if (in_strips) return launch_few_halves<Chain, group_width>(linear, tail, halves, stream);
   const auto in_tiles_of = [&]<int columns>() {
     constexpr Manner manner = Manner::side_by_side;
-    if constexpr (may_share<Chain>) {
+    if constexpr (may_share<Chain> && columns == 128) {  // as a backward's products have
       if (lies)
         return describe_lying(problem, lying_matrix_of(shared_of(linear, tail)), matrix_of(halves, halves.weight),
                               columns)

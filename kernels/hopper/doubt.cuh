@@ -2,7 +2,7 @@
 // its own rows, before the tail: so a result is right wherever it goes, nothing is launched and nothing is waited for. Where
 // there is no doubt, which is nearly always, it costs a comparison for each result.
 #pragma once
-#include "again.cuh"
+#include "block_again.cuh"
 #include "storage.cuh"
 
 namespace tailor::hopper {
@@ -10,20 +10,6 @@ namespace tailor::hopper {
 // Where a thread's results are: two rows, eight apart, and pairs of neighbours in each eight columns.
 __device__ __forceinline__ constexpr int row_of(int index) { return index / 2 % 2; }
 __device__ __forceinline__ constexpr int column_of(int index) { return index / 4 * 8 + index % 2; }
-
-// 32 sums of each lane, over all lanes: lane i is left with the i-th, in front.
-template <int half>
-__device__ __forceinline__ void leave_own(float (&sums)[32], int lane) {
-  const bool upper = (lane & half) != 0;
-#pragma unroll
-  for (int i = 0; i < half; ++i) {
-    const float first = sums[i];
-    const float second = sums[i + half];
-    const float given = __shfl_xor_sync(~0u, upper ? first : second, half);
-    sums[i] = (upper ? second : first) + given;
-  }
-  if constexpr (half > 1) leave_own<half / 2>(sums, lane);
-}
 
 struct Doubt {
   // Of a thread's results. They come to the front in turns: registers have no index at run time, and a program for each would be long.
@@ -81,64 +67,36 @@ struct Doubt {
     return __any_sync(~0u, any);
   }
 
-  template <int count>
-  __device__ __forceinline__ Columns<float, count> read(const FloatMatrix& matrix, int which, int k) const {
-    return read_columns<count>(matrix, which, k, halves.inner);
-  }
   __device__ __forceinline__ float one(int x_row, int weight_row) const {
     return sum_of_products(halves.x, x_row, halves.weight, weight_row, halves.inner, lane);
   }
 
-  // One result of every thread: eight rows by four columns.
-  __device__ __forceinline__ float of_all(int index) const {
-    constexpr int height = 8;
-    constexpr int width = 4;
-    constexpr int count = 2;  // as many as registers allow
-    const int first_row = row + 8 * row_of(index);
-    const int first_column = column + column_of(index);
-    float sums[height * width] = {};  // in the order of the lanes that have them
-    for (int k = lane * count; k < halves.inner; k += 32 * count) {
-      Columns<float, count> w[width];
-#pragma unroll
-      for (int j = 0; j < width; ++j) w[j] = read<count>(halves.weight, first_column + 2 * j, k);
-#pragma unroll
-      for (int i = 0; i < height; ++i) {
-        const auto x = read<count>(halves.x, first_row + i, k);
-#pragma unroll
-        for (int j = 0; j < width; ++j) {
-#pragma unroll
-          for (int at = 0; at < count; ++at) sums[i * width + j] = fmaf(x.at[at], w[j].at[at], sums[i * width + j]);
-        }
-      }
-    }
-    leave_own<16>(sums, lane);
-    return sums[0];
-  }
-
   // Replaces what is marked. `results` are what the sums stand for by now.
   template <int results_of_thread>
-  __device__ __forceinline__ void settle(float (&results)[results_of_thread]) const {
-    constexpr int worth_all = 8;  // one at a time takes less for fewer
+  __device__ __forceinline__ void settle(float (&results)[results_of_thread], StepAgain& step) const {
 #pragma unroll 1
     for (int from = 0; from < results_of_thread; from += at_a_time, take_turns<at_a_time>(results)) {
       std::uint32_t doubted = 0;
 #pragma unroll
       for (int i = 0; i < at_a_time; ++i) doubted |= isnan(results[i]) ? 1u << i : 0;
+      if (BlockAgain::is_worth_it(doubted, halves.x, halves.weight)) {
+        static_assert(at_a_time == 2 * BlockAgain::own_columns);
+        BlockAgain::Results again;
+        BlockAgain(step, halves.x, row, halves.weight, column + column_of(from), halves.inner, lane).compute(again);
+#pragma unroll
+        for (int i = 0; i < at_a_time; ++i)
+          if (isnan(results[i])) results[i] = again[row_of(i)][column_of(i) / 8 * 2 + i % 2];
+        continue;
+      }
 #pragma unroll 1
       for (int i = 0; i < at_a_time; ++i) {
         const bool mine = (doubted >> i & 1) != 0;
-        std::uint32_t who = __ballot_sync(~0u, mine);
-        if (who == 0) continue;
         float result = 0;
-        if (__popc(who) > worth_all) {
-          result = of_all(from + i);
-        } else {
-          for (; who != 0; who &= who - 1) {
-            const int lane_of_it = __ffs(static_cast<int>(who)) - 1;
-            const float found =
-                one(__shfl_sync(~0u, thread_row(i), lane_of_it), __shfl_sync(~0u, thread_column(from + i), lane_of_it));
-            if (lane == lane_of_it) result = found;
-          }
+        for (std::uint32_t who = __ballot_sync(~0u, mine); who != 0; who &= who - 1) {
+          const int lane_of_it = __ffs(static_cast<int>(who)) - 1;
+          const float found =
+              one(__shfl_sync(~0u, thread_row(i), lane_of_it), __shfl_sync(~0u, thread_column(from + i), lane_of_it));
+          if (lane == lane_of_it) result = found;
         }
 #pragma unroll
         for (int j = 0; j < at_a_time; ++j)

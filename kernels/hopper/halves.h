@@ -39,6 +39,15 @@ constexpr float too_short = 1;
 constexpr float least_inexact = 1073741824.0f;
 
 constexpr int halves_step = 64;
+// How far below a row's largest number two halves hold others: what lower halves are multiplied by, and over that; and the least magnitude
+// that is held, twice, as bits of a half.
+struct Reach {
+  float up = 1, down = 1;
+  std::uint32_t least_held = 0x34003400;  // 2^-2: the least that a lower half can add is 2^-24
+};
+// Down to 2^-28 of the largest instead of 2^-17: for gradients, whose rows and columns are of all magnitudes. Sums with lower halves then
+// need registers of their own, which wide tiles have not got.
+constexpr Reach far_reach{2048, 1.0f / 2048, 0x08000800};
 
 // Of a step's columns the higher halves lie first, and then the lower: memory is read in pieces of 256 bytes. Here is a column's
 // higher half in a row of halves, and its lower one `halves_step` behind.
@@ -59,6 +68,7 @@ struct Halves {
   SplitMatrix x, weight;
   int inner = 0;   // columns of both
   int padded = 0;  // the same to whole steps of the main loop; what is added is zero
+  Reach reach;
   // The last so many of x's rows are made by the kernel that multiplies, the others, a multiple of rows_asked_for, by one before it.
   int rows_beside = 0;
   std::uint32_t* progress = nullptr;  // how many of those have been begun; how many of each rows_asked_for are made

@@ -31,8 +31,9 @@ __device__ __forceinline__ void make_row(const Halves& halves, int row) {
   const float up = Scale(largest).up;
   auto* const to = static_cast<__half*>(halves.x.halves) + static_cast<std::int64_t>(row) * 2 * halves.padded;
   Found found;
-  for_packets<1>(halves, row, halves.padded,
-                 [&](const Values& values, int column) { split(values, up, to + place_of_half(column), found); });
+  for_packets<1>(halves, row, halves.padded, [&](const Values& values, int column) {
+    split(values, up, halves.reach, to + place_of_half(column), found);
+  });
   const FoundByAll all = gather(found);
   if (threadIdx.x % 32 == 0) halves.x.facts[row] = facts_from(all, largest, Scale(largest), halves.inner);
 }

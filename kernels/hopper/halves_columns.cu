@@ -35,12 +35,16 @@ struct Shared {
 };
 
 // Of numbers that are multiplied by their line's power of two: they are whole, or not, as they were.
-struct Weighed {
+struct Weighed : Plainly {
   static constexpr bool by_length = true;
   const Values& given;
+  const float (&weights)[packet];
+  __device__ __forceinline__ Weighed(const Values& given, const float (&weights)[packet])
+      : given(given), weights(weights) {}
   __device__ __forceinline__ Flags length_of(int i) const { return hopper::length_of(given.at[i]); }
-  __device__ __forceinline__ void add_heavy(int, __half2) const {}
-  __device__ __forceinline__ void add_rest(int, float) const {}
+  // The line's power of two may have made it zero already: it was less than 2^-149, and would be scaled by 2^90 at most.
+  static_assert(top_exponent - least_exponent < 149 - 35);
+  __device__ __forceinline__ bool is_there(int i, float) const { return given.at[i] != 0 && weights[i] != 0; }
 };
 
 // `weighs`: where lines have powers of two, by which their numbers are multiplied first.
@@ -166,9 +170,9 @@ struct Strip {
           Values weighed;
 #pragma unroll
           for (int i = 0; i < packet; ++i) weighed.at[i] = values.at[i] * weights[i];
-          split(weighed, scales[row], high, found[row], Weighed{values});
+          split(weighed, scales[row], halves.reach, high, found[row], Weighed(values, weights));
         } else {
-          split(values, scales[row], high, found[row]);
+          split(values, scales[row], halves.reach, high, found[row]);
         }
       }
     }
@@ -193,7 +197,9 @@ struct Strip {
       FoundByAll all{};
       for (int block = 0; block < parts; ++block) all.add(found_by(block, thread));
       const std::uint32_t largest = shared.most_of_all[thread];
-      matrix.facts[first + thread] = facts_from(all, largest, Scale(largest), halves.inner);
+      RowFacts facts = facts_from(all, largest, Scale(largest), halves.inner);
+      if (weighs && largest == 0 && all.rest > 0) facts.doubt = infinity;  // zero by their lines' powers of two
+      matrix.facts[first + thread] = facts;
     }
     meet_cluster();  // nobody leaves while another reads what he has found
   }

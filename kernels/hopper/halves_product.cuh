@@ -83,12 +83,35 @@ __device__ __forceinline__ void add_step(Accumulator<width>& sums, const Stage<2
                                           {from.w[0][column], from.w[1][column]});
 }
 
+// The same of a narrow tile, which has room for what the lower halves give, apart: then products are always under way. Those of the higher
+// halves are done where all groups but one are.
+template <bool x_lies, int width>
+__device__ __forceinline__ void begin_step(Accumulator<width>& block, Accumulator<width>& lower,
+                                           const Stage<2, tile_rows, width>& from, int group) {
+  constexpr int instructions = row_bytes / instruction_bytes;
+  constexpr std::uint64_t next_of_x = x_lies ? next_lines : next_instruction;
+  const int row = group * warpgroup_rows;
+  const BlockOfHalves x(from.x[0][row], from.x[1][row]);
+  const BlockOfHalves w(from.w[0][0], from.w[1][0]);
+  begin_products();
+#pragma unroll
+  for (int i = 0; i < instructions; ++i)
+    multiply<width, x_lies>(block, x.high + next_of_x * i, w.high + next_instruction * i, i > 0, __half());
+  close_group_of_products();
+#pragma unroll
+  for (int i = 0; i < instructions; ++i) {
+    multiply<width, x_lies>(lower, x.low + next_of_x * i, w.high + next_instruction * i, true, __half());
+    multiply<width, x_lies>(lower, x.high + next_of_x * i, w.low + next_instruction * i, true, __half());
+  }
+  close_group_of_products();
+}
+
 // From sums of scaled rows to the linear's results without bias: exact, and computed again where that is not sure.
 template <int results_of_thread>
 __device__ __forceinline__ void unscale(float (&sums)[results_of_thread], const TileProblem& problem,
                                         const RowFacts (&of_rows)[2],
-                                        const ColumnFacts<2, 2 * results_of_thread>& facts, int row, int column,
-                                        int lane) {
+                                        const ColumnFacts<2, 2 * results_of_thread>& facts, StepAgain& again, int row,
+                                        int column, int lane) {
   const Doubt doubt{problem.halves, problem.tail.rows, problem.tail.columns, row, column, lane};
   const bool any = doubt.mark(sums, of_rows, facts);
 #pragma unroll
@@ -96,7 +119,7 @@ __device__ __forceinline__ void unscale(float (&sums)[results_of_thread], const 
     // In this order: both factors together may leave float's range.
     sums[i] = sums[i] * of_rows[row_of(i)].unscale * facts.of[lane % 4 * 2 + column_of(i)].unscale;
   }
-  if (any) doubt.settle(sums);
+  if (any) doubt.settle(sums, again);
 }
 
 }  // namespace tailor::hopper

@@ -52,11 +52,12 @@ __global__ void __launch_bounds__(block_threads_of_split, 2) split_rows(const __
   for (int i = 0; i < in_registers; ++i) {
     const int column = (i * threads + thread) * packet;
     if (column >= halves.padded || !is_there) continue;
-    split(values[i], scale.up, halves_of_row + place_of_half(column), found);
+    split(values[i], scale.up, halves.reach, halves_of_row + place_of_half(column), found);
   }
   for (int column = (in_registers * threads + thread) * packet; column < halves.padded && is_there;
        column += threads * packet)
-    split(read<aligned>(from, column, halves.inner), scale.up, halves_of_row + place_of_half(column), found);
+    split(read<aligned>(from, column, halves.inner), scale.up, halves.reach, halves_of_row + place_of_half(column),
+          found);
   const FoundByAll all_found = together.gather(found);
   if (thread != 0 || !is_there) return;
   matrix.facts[row] = facts_from(all_found, largest, scale, halves.inner);

@@ -18,12 +18,13 @@ constexpr int least_exponent = -76;
 constexpr int most_exponent = 48;
 // A number whose rest is more than that share of it is one that two halves do not hold.
 constexpr float held = 1.0f / (1 << 23);
-// Two halves hold all numbers that are larger: the least that a lower half can add is 2^-24.
-constexpr float least_held = 0.25f;
+// The higher half of a smaller number is short of digits itself. The product of its lower half with another lower half, which nobody computes,
+// may be missed, as if of the number itself were missing 2^-25, the most that the lower half can be, times 2^-11, the other's share of its
+// number, and as much because the lower half is short of digits, too. That also stands for numbers that are zero once they are scaled.
+constexpr float least_whole_half = 0x1p-14f;
+constexpr float rest_of_small = 0x1p-35f;
 // 2^15, the most that a number of the other row can be, over the share of a result that may be lost: 2^-23.
 constexpr float doubt_of_rest = 32768.0f * (1 << 23);
-// Stands for the rest of a number that is zero once it is scaled. Enough to doubt a sum of zero; any other is far above.
-constexpr float rest_of_nothing = 0x1p-149f;
 // The last digit of a whole number of 24 bits whose first is 2^14.
 constexpr float last_digit = 1.0f / 512;
 
@@ -97,29 +98,34 @@ __device__ __forceinline__ Flags length_of(float value) {
   return !is_long ? 0 : (bits & 0x00800000u) != 0 ? some_long_odd : some_long_even;
 }
 
+// Of a packet's numbers, which are: each 1 or 0.
+using Counted = __half2[packet / 2];
+
 // What else is to be found out about numbers, and whether they are whole: here nothing, and by their distance from the row's largest.
 struct Plainly {
   static constexpr bool by_length = false;
-  __device__ __forceinline__ void add_heavy(int, __half2) const {}
+  __device__ __forceinline__ void count(const Counted&, const Counted&) const {}
   __device__ __forceinline__ void add_rest(int, float) const {}
+  // Whether a number was not zero before anything was multiplied.
+  __device__ __forceinline__ bool is_there(int, float value) const { return value != 0; }
 };
 
-// What ordinary numbers have nothing of: that they are so small that their lower half is short of digits, or whole.
+// What ordinary numbers have nothing of: that they are so small that their lower half is short of digits, or whole. Registers are few: what
+// the halves are is worked out again.
 template <class More>
-__device__ __forceinline__ void look_closely(const Values& values, float scale, const __half2 (&highs)[packet / 2],
-                                             const __half2 (&lows)[packet / 2], Found& found, const More& more) {
+__device__ __forceinline__ void look_closely(const Values& values, float scale, const Reach& reach, Found& found,
+                                             const More& more) {
 #pragma unroll
   for (int i = 0; i < packet; ++i) {
     const float scaled = values.at[i] * scale;
-    const auto half = [&](const __half2(&all)[packet / 2]) {
-      return __half2float(i % 2 == 0 ? __low2half(all[i / 2]) : __high2half(all[i / 2]));
-    };
-    const float missing = scaled - half(highs);
-    const float rest = fabsf(missing - half(lows));
-    const bool is_nothing = scaled == 0 && values.at[i] != 0;
-    if (is_nothing || rest > held * fabsf(scaled)) {
-      found.rest += fmaxf(rest, rest_of_nothing);
-      more.add_rest(i, fmaxf(rest, rest_of_nothing));
+    const float missing = scaled - __half2float(__float2half_rn(scaled));
+    const float lower = missing * reach.up;
+    const float rest = fabsf(lower - __half2float(__float2half_rn(lower))) * reach.down;
+    const bool is_small = fabsf(scaled) < least_whole_half && more.is_there(i, values.at[i]);
+    if (is_small || rest > held * fabsf(scaled)) {
+      const float lost = fmaxf(rest, rest_of_small);
+      found.rest += lost;
+      more.add_rest(i, lost);
     }
     found.flags |= (missing != 0.0f ? some_low : 0) | (rest != 0.0f ? some_rest : 0);
   }
@@ -127,23 +133,27 @@ __device__ __forceinline__ void look_closely(const Values& values, float scale, 
 
 // Two packets of halves, to where the higher ones' place is, and what is lost. Of a row that halves are no use for they may be anything.
 template <class More = Plainly>
-__device__ __forceinline__ void split(const Values& values, float scale, __half* high, Found& found,
+__device__ __forceinline__ void split(const Values& values, float scale, const Reach& reach, __half* high, Found& found,
                                       const More& more = {}) {
   __half2 highs[packet / 2];
   __half2 lows[packet / 2];
+  Counted strong, heavy;
 #pragma unroll
   for (int i = 0; i < packet; i += 2) {
     const float a = values.at[i] * scale;
     const float b = values.at[i + 1] * scale;
     highs[i / 2] = __floats2half2_rn(a, b);
     const float2 h = __half22float2(highs[i / 2]);
-    lows[i / 2] = __floats2half2_rn(a - h.x, b - h.y);
+    lows[i / 2] = __floats2half2_rn((a - h.x) * reach.up, (b - h.y) * reach.up);
     const __half2 magnitudes = __habs2(highs[i / 2]);
-    found.strong = __hadd2(found.strong, __hge2(magnitudes, __float2half2_rn(least_strong)));
-    const __half2 are_heavy = __hge2(magnitudes, __float2half2_rn(least_heavy));
-    found.heavy = __hadd2(found.heavy, are_heavy);
-    more.add_heavy(i / 2, are_heavy);
+    strong[i / 2] = __hge2(magnitudes, __float2half2_rn(least_strong));
+    heavy[i / 2] = __hge2(magnitudes, __float2half2_rn(least_heavy));
+    found.strong = __hadd2(found.strong, strong[i / 2]);
+    found.heavy = __hadd2(found.heavy, heavy[i / 2]);
   }
+  *reinterpret_cast<uint2*>(high) = reinterpret_cast<const uint2&>(highs);
+  *reinterpret_cast<uint2*>(high + halves_step) = reinterpret_cast<const uint2&>(lows);
+  more.count(strong, heavy);
   if ((found.flags & some_broken) == 0) {
 #pragma unroll
     for (int i = 0; i < packet; ++i) {
@@ -157,10 +167,8 @@ __device__ __forceinline__ void split(const Values& values, float scale, __half*
   }
   static_assert(packet == 4);
   const __half2 least = __hmin2(__habs2(highs[0]), __habs2(highs[1]));
-  if ((found.flags & some_broken) == 0 || !__hbgt2(least, __float2half2_rn(least_held)))
-    look_closely(values, scale, highs, lows, found, more);
-  *reinterpret_cast<uint2*>(high) = reinterpret_cast<const uint2&>(highs);
-  *reinterpret_cast<uint2*>(high + halves_step) = reinterpret_cast<const uint2&>(lows);
+  if ((found.flags & some_broken) == 0 || !__hbgt2(least, reinterpret_cast<const __half2&>(reach.least_held)))
+    look_closely(values, scale, reach, found, more);
 }
 
 __device__ __forceinline__ float short_of_digits_by(Flags flags) {

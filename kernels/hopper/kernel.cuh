@@ -154,6 +154,40 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
     if (tile.is_last && part + 1 == Now::count) arrive(barrier(memory.columns_empty[tile.columns]));
   }
 
+  // The products of a tile whose operands are two halves each.
+  __device__ __forceinline__ void multiply_wide(Accumulator<width>& sums, Ring<stages>& ring, int group) {
+#pragma unroll 1
+    for (int i = 0; i < steps; ++i, ring.advance()) {
+      wait(barrier(memory.stage_full[ring.at]), ring.phase);
+      add_step<x_lies<Precision>>(sums, memory.stage[ring.at], group);
+      give_back(ring.at);
+    }
+  }
+  __device__ __forceinline__ void multiply_narrow(Accumulator<width>& sums, Ring<stages>& ring, int group) {
+    Accumulator<width> block = {};
+    Accumulator<width> lower = {};
+    int last = -1;  // stage, of which the lower halves are still read
+#pragma unroll 1
+    for (int i = 0; i < steps; ++i, ring.advance()) {
+      wait(barrier(memory.stage_full[ring.at]), ring.phase);
+#pragma unroll
+      for (int at = 0; at < width / 2; ++at) sums[at] += block[at];
+      begin_step<x_lies<Precision>>(block, lower, memory.stage[ring.at], group);
+      wait_for_products<1>();
+      if (last >= 0) give_back(last);
+      last = ring.at;
+    }
+    wait_for_products<0>();
+    if (last >= 0) give_back(last);
+      // What the lower halves give belongs to a block that is still small: a sum is rounded once less.
+#pragma unroll
+    for (int at = 0; at < width / 2; ++at) sums[at] += fmaf(lower[at], problem.halves.reach.down, block[at]);
+  }
+  __device__ __forceinline__ void give_back(int stage) const {
+    const int thread = static_cast<int>(threadIdx.x) % group_threads;
+    if (thread < cluster_blocks) arrive_at(barrier(memory.stage_empty[stage]), thread);
+  }
+
   // A warpgroup: its tiles, of operands in two halves. Registers are few: where a tile lies is worked out when its products are done.
   __device__ __forceinline__ void consume_halves(int group) {
     Ring<stages> ring;
@@ -162,14 +196,10 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
     for (Order tile{problem}; tile.any(); tile.next()) {
 #pragma unroll
       for (float& sum : sums) sum = 0;
-#pragma unroll 1
-      for (int i = 0; i < steps; ++i) {
-        wait(barrier(memory.stage_full[ring.at]), ring.phase);
-        add_step<x_lies<Precision>>(sums, memory.stage[ring.at], group);
-        const int thread = static_cast<int>(threadIdx.x) % group_threads;
-        if (thread < cluster_blocks) arrive_at(barrier(memory.stage_empty[ring.at]), thread);
-        ring.advance();
-      }
+      if constexpr (width <= 128)
+        multiply_narrow(sums, ring, group);
+      else
+        multiply_wide(sums, ring, group);
       const int thread = anew(static_cast<int>(threadIdx.x)) - group_threads;
       const int lane = thread % 32;
       int row, column;
@@ -179,7 +209,7 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
       RowFacts of_rows[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) of_rows[i] = facts_of(problem.halves.x, row + lane / 4 + 8 * i);
-      unscale(sums, problem, of_rows, memory.facts[of_columns.at], row, column, lane);
+      unscale(sums, problem, of_rows, memory.facts[of_columns.at], memory.again.of[thread / 32], row, column, lane);
       Waiting<Element, Now, false, false> waiting(sums);
       waiting.template take<Which<Chain>::bias>(sums, memory.columns[of_columns.at], lane);
 #pragma unroll 1

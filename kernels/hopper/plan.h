@@ -37,6 +37,7 @@ struct Shape {
   int processors = 0;
   double memory_rate = 0;          // what the GPU's memory brings at most, in bytes a microsecond; 0: nobody knows
   bool weight_is_settled = false;  // its halves need not be made
+  bool of_gradients = false;       // their numbers are of all magnitudes
   bool batch_statistics = false;   // of a batch norm
   int clusters = 0;           // that are there at the same time, of the kernel whose blocks agree on such statistics
   bool keeps_result = false;  // the linear's, besides the chain's

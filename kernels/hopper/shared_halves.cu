@@ -46,13 +46,13 @@ class OwnColumns {
   }
 
   // What split() tells of a packet.
-  struct Packet {
-    static constexpr bool by_length = false;
+  struct Packet : Plainly {
+    __device__ __forceinline__ Packet(OwnColumns& columns, int packet) : own(columns), which(packet) {}
     OwnColumns& own;
     const int which;
-    __device__ __forceinline__ void add_heavy(int pair, __half2 are_heavy) const {
-      __half2& count = own.heavy_[which][pair];
-      count = __hadd2(count, are_heavy);
+    __device__ __forceinline__ void count(const Counted& strong, const Counted& heavy) const {
+      own.strong_[which] += as_bytes(strong);
+      own.heavy_[which] += as_bytes(heavy);
     }
     __device__ __forceinline__ void add_rest(int i, float rest) const {
       atomicAdd(&own.shared_.found[place_of(which) + i].rest, __float2ull_ru(rest * units_of_rest));
@@ -77,26 +77,46 @@ class OwnColumns {
       const float scaled = value * scale.up;
       const float missing = scaled - __half2float(__float2half_rn(scaled));
       if (missing != 0) short_ |= 1u << column;
-      if (missing != __half2float(__float2half_rn(missing)) || scaled == 0) short_ |= 1u << (own_columns + column);
+      const float lower = missing * shared_.reach.up;
+      if (lower != __half2float(__float2half_rn(lower)) || scaled == 0) short_ |= 1u << (own_columns + column);
     }
   }
 
-  __device__ __forceinline__ void tell() const {
+  // What was counted, which begins anew: at the latest after most_counted rows.
+  __device__ __forceinline__ void tell_counts() {
+    for_each_column([&](int which, int i, ColumnFound& found) {
+      const auto count = [&](std::uint32_t bytes) { return (bytes >> 8 * i & 255u) / one_counted; };
+      const unsigned long long both = std::uint64_t{count(strong_[which])} << 32 | count(heavy_[which]);
+      if (both != 0) atomicAdd(&found.counts, both);
+    });
 #pragma unroll
-    for (int which = 0; which < own_packets; ++which) {
-#pragma unroll
-      for (int i = 0; i < packet; ++i) {
-        const int column = place_of(which) + i;
-        if (column >= shared_.columns) continue;
-        const __half2 pair = heavy_[which][i / 2];
-        atomicAdd(&shared_.found[column].heavy,
-                  static_cast<unsigned>(i % 2 == 0 ? __low2float(pair) : __high2float(pair)));
-        atomicOr(&shared_.found[column].flags, flags_of(which * packet + i));
-      }
-    }
+    for (int which = 0; which < own_packets; ++which) strong_[which] = heavy_[which] = 0;
   }
+  __device__ __forceinline__ void tell_flags() const {
+    for_each_column([&](int which, int i, ColumnFound& found) {
+      if (const Flags flags = flags_of(which * packet + i)) atomicOr(&found.flags, flags);
+    });
+  }
+
+  static constexpr int most_counted = 255 / 4;
 
  private:
+  template <class Visit>
+  __device__ __forceinline__ void for_each_column(Visit visit) const {
+#pragma unroll
+    for (int which = 0; which < own_packets; ++which)
+#pragma unroll
+      for (int i = 0; i < packet; ++i)
+        if (const int column = place_of(which) + i; column < shared_.columns) visit(which, i, shared_.found[column]);
+  }
+
+  // A bit of the upper byte of a half that is 1, and not of one that is 0.
+  static constexpr std::uint32_t one_counted = 4;
+  static __device__ __forceinline__ std::uint32_t as_bytes(const Counted& halves) {
+    const auto bits = [](const __half2& pair) { return reinterpret_cast<const std::uint32_t&>(pair); };
+    return __byte_perm(bits(halves[0]), bits(halves[1]), 0x7531) & one_counted * 0x01010101u;
+  }
+
   // Registers are few: a bit for each column, behind so many others.
   static constexpr int there = 0, lost = own_columns, even = 2 * own_columns, odd = 3 * own_columns;
 
@@ -110,7 +130,7 @@ class OwnColumns {
   }
 
   const SharedHalves& shared_;
-  __half2 heavy_[own_packets][packet / 2] = {};  // from 2048 on fewer than there are
+  std::uint32_t strong_[own_packets] = {}, heavy_[own_packets] = {};  // a byte for each column, in units of one_counted
   std::uint32_t known_ = 0;
   std::uint32_t short_ = 0;  // of digits: a lower half is not zero; a digit is lost
 };
@@ -137,6 +157,7 @@ __global__ void __launch_bounds__(threads, shared_threads_of_processor / threads
   Values next[own_packets];
   const int step = static_cast<int>(gridDim.x);
   bring(static_cast<int>(blockIdx.x), next);
+  int counted = 0;
   for (int row = static_cast<int>(blockIdx.x); row < rows; row += step) {
     Values values[own_packets];
     std::uint32_t largest = 0;
@@ -154,8 +175,12 @@ __global__ void __launch_bounds__(threads, shared_threads_of_processor / threads
     for (int i = 0; i < own_packets; ++i) {
       const int column = OwnColumns::place_of(i);
       if (column >= shared.padded) continue;
-      split(values[i], scale.up, halves + place_of_half(column), found, columns.packet_of(i));
+      split(values[i], scale.up, shared.reach, halves + place_of_half(column), found, columns.packet_of(i));
       columns.look(i, values[i], scale);
+    }
+    if (++counted == OwnColumns::most_counted) {
+      columns.tell_counts();
+      counted = 0;
     }
     const FoundByAll all = together().gather(found);
     if (threadIdx.x != 0) continue;
@@ -163,7 +188,8 @@ __global__ void __launch_bounds__(threads, shared_threads_of_processor / threads
     facts.unscale = scale.down;
     shared.of_rows[row] = facts;
   }
-  columns.tell();
+  columns.tell_counts();
+  columns.tell_flags();
 }
 
 constexpr int columns_of_block = 256;
@@ -188,11 +214,11 @@ __global__ void __launch_bounds__(columns_of_block) tell_of_columns(const __grid
   if ((found.flags & some_lost) != 0) {
     facts = {unscale_of_lying, infinity, 0, 0, 0};
   } else if ((found.flags & some_there) != 0) {
-    // What is heavy is strong. Often more is, which there are no registers to count: so this is not taken by itself (halves_plan.h).
-    const auto heavy = static_cast<std::uint16_t>(std::uint64_t{found.heavy} * whole_share /
-                                                  static_cast<std::uint64_t>(shared.matrix.rows));
+    const auto share = [&](std::uint64_t count) {
+      return static_cast<std::uint16_t>(count * whole_share / static_cast<std::uint64_t>(shared.matrix.rows));
+    };
     facts = {unscale_of_lying, __ull2float_ru(found.rest) * (doubt_of_rest / units_of_rest),
-             short_of_digits_by(found.flags), heavy, heavy};
+             short_of_digits_by(found.flags), share(found.counts >> 32), share(found.counts & 0xffffffffu)};
   }
   shared.of_columns[column] = facts;
 }

@@ -9,8 +9,8 @@ namespace tailor::hopper {
 
 // What is found out about a column, by all blocks together.
 struct alignas(16) ColumnFound {
-  unsigned long long rest = 0;  // in units of 2^-40, rounded up
-  std::uint32_t heavy = 0;
+  unsigned long long rest = 0;    // in units of 2^-40, rounded up
+  unsigned long long counts = 0;  // how many numbers are strong, in units of 2^32, and heavy
   std::uint32_t flags = 0;
 };
 
@@ -37,6 +37,7 @@ struct SharedHalves {
   FloatMatrix matrix;
   int columns = 0;
   int padded = 0;  // to whole steps
+  Reach reach = far_reach;
   void* halves = nullptr;
   RowFacts* of_rows = nullptr;
   RowFacts* of_columns = nullptr;

@@ -1,5 +1,6 @@
 // How the kernel's work is cut, who does it, and what a block has in shared memory.
 #pragma once
+#include "block_again.cuh"
 #include "precision.cuh"
 #include "problem.h"
 #include "tiles_plan.h"
@@ -87,6 +88,14 @@ struct ColumnFacts<2, width> {
   RowFacts worst;  // in each respect
 };
 
+// Where each warp computes results of halves again.
+template <int pieces>
+struct Again {};
+template <>
+struct Again<2> {
+  StepAgain of[tile_warps];
+};
+
 // What each warp has found out about a part's columns, of two parts at a time; and whether what all blocks have found out lies
 // with a tile's columns.
 template <bool gathers>
@@ -113,7 +122,7 @@ struct Storage {
   static constexpr int others =
       static_cast<int>(sizeof(Outgoing)) * outgoing * tile_warps +
       2 * static_cast<int>(sizeof(ColumnVectors<vectors, width>) + sizeof(ColumnFacts<Precision::pieces, width>)) +
-      static_cast<int>(sizeof(Moments<gathers>)) + 1024;
+      static_cast<int>(sizeof(Moments<gathers>) + sizeof(Again<Precision::pieces>)) + 1024;
   static constexpr int stages = (shared_limit - others) / static_cast<int>(sizeof(Step));
 
   Step stage[stages];
@@ -124,6 +133,7 @@ struct Storage {
   std::uint64_t columns_full[2], columns_empty[2];
   std::uint64_t turn[consumers];
   Moments<gathers> moments;
+  Again<Precision::pieces> again;
 };
 
 // The tiles of a block, in an order in which blocks that run at the same time read the same rows and columns.

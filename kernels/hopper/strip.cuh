@@ -4,7 +4,7 @@
 // and the tail is computed. What the operands are is another's (few_rows.cuh, few_halves.cuh,
 // few_elements.cuh).
 #pragma once
-#include "again.cuh"
+#include "block_again.cuh"
 #include "tail.cuh"
 
 namespace tailor::hopper {
@@ -18,18 +18,25 @@ struct StripSums {
   float at[tile_rows][pitch];
 };
 
+// What lies where the steps were, once all are done.
+template <int tile_rows>
+struct AfterSteps {
+  StripSums<tile_rows> sums;
+  StepAgain again[strip_columns / warp_rows];  // of each warp
+};
+
 // `Facts`: what is known of the strip's columns.
 template <class Step, class Facts, int vectors, int tile_rows>
 struct StripMemory {
-  using Sums = StripSums<tile_rows>;
+  using After = AfterSteps<tile_rows>;
   using Columns = ColumnVectors<vectors, strip_columns>;
   static constexpr int others = sizeof(Columns) + sizeof(Facts) + 1024;
   static constexpr int stages = (shared_limit - others) / static_cast<int>(sizeof(Step));
-  static_assert(stages >= 2 && sizeof(Sums) <= stages * sizeof(Step));
+  static_assert(stages >= 2 && sizeof(After) <= stages * sizeof(Step));
 
   union {
     Step step[stages];
-    Sums sums;  // once all steps are done
+    After after;
   };
   Columns columns;
   Facts facts;
@@ -102,9 +109,9 @@ struct Strip {
       const int to = warp * warp_rows + 8 * row + lane / 4;
 #pragma unroll
       for (int at = 0; at < tile_rows / 2; at += 4) {
-        float* const pair = &memory.sums.at[at * 2 + lane % 4 * 2][to];
+        float* const pair = &memory.after.sums.at[at * 2 + lane % 4 * 2][to];
         pair[0] = sums[at + 2 * row];
-        pair[Memory::Sums::pitch] = sums[at + 2 * row + 1];
+        pair[StripSums<tile_rows>::pitch] = sums[at + 2 * row + 1];
       }
     }
   }
@@ -119,7 +126,8 @@ struct Strip {
       for (int i = 0; i < Now::width; i += 2) {
 #pragma unroll
         for (int at = 0; at < 2; ++at) {
-          const Address of_pair = address_of(&memory.sums.at[row + 8 * at + lane / 4][from + 4 * i + lane % 4 * 2]);
+          const Address of_pair =
+              address_of(&memory.after.sums.at[row + 8 * at + lane / 4][from + 4 * i + lane % 4 * 2]);
           const float2 pair = read_pair_of(block, of_pair);
           y.at[at][i] += pair.x;
           y.at[at][i + 1] += pair.y;
@@ -134,6 +142,24 @@ struct Strip {
                                                 const FloatMatrix& weight, int row, int from) const {
     static_assert(2 * Now::width <= 32);
     if (!__any_sync(~0u, doubted != 0)) return;
+    constexpr int of_block = BlockAgain::own_columns;
+#pragma unroll
+    for (int first = 0; first < Now::width; first += of_block) {
+      constexpr std::uint32_t all = (1u << of_block) - 1;
+      const std::uint32_t here = doubted & (all << first | all << (Now::width + first));
+      if (!BlockAgain::is_worth_it(here, x, weight)) continue;
+      BlockAgain::Results again;
+      BlockAgain(memory.after.again[warp], x, tile * tile_rows + row, weight, column + column_of(from, first) / 8 * 8,
+                 problem.inner, lane)
+          .compute(again);
+#pragma unroll
+      for (int at = 0; at < 2; ++at) {
+#pragma unroll
+        for (int i = 0; i < of_block; ++i)
+          if ((here >> (at * Now::width + first + i) & 1) != 0) y.at[at][first + i] = again[at][i];
+      }
+      doubted &= ~here;
+    }
 #pragma unroll 1
     for (int index = 0; index < 2 * Now::width; ++index) {
       const bool mine = (doubted >> index & 1) != 0;

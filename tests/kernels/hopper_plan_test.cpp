@@ -317,6 +317,10 @@ TEST(HopperPlan, TilesOfHalvesAreCutToFillTheProcessors) {
   EXPECT_EQ(columns({16384, 4096, 4096}, Wanted::always_128), 128);
   EXPECT_EQ(columns({856, 1536, 1536}, Wanted::always), 256);
   EXPECT_EQ(columns({856, 1536, 1536}, Wanted::always_192), 256) << "there are none of 192";
+  Shape of_gradients{16384, 4096, 4096};
+  of_gradients.of_gradients = true;
+  EXPECT_EQ(columns(of_gradients), 128) << "wide ones have no registers for halves of far reach";
+  EXPECT_EQ(columns(of_gradients, Wanted::always), 128);
 }
 
 // As many of x's rows as spare warps are sure to make in time, and none that the first round of tiles wants.

@@ -19,10 +19,8 @@ TEST(SharedHalves, WhoShares) {
     const char* why = refuses_to_share(by_rows, transposed, wanted);
     return std::string(why != nullptr ? why : "");
   };
-  EXPECT_EQ(refuses(32768, 4096, 1024), "columns of few large numbers would not be trusted");
-  EXPECT_EQ(refuses(32768, 4096, 1024, Wanted::always), "");
-  EXPECT_EQ(refuses(4224, 4096, 4096), "columns of few large numbers would not be trusted")
-      << "16 rows for each of 264 blocks";
+  EXPECT_EQ(refuses(32768, 4096, 1024), "");
+  EXPECT_EQ(refuses(4224, 4096, 4096), "") << "16 rows for each of 264 blocks";
   EXPECT_EQ(refuses(4223, 4096, 4096), "its blocks have so few rows each that they wait");
   EXPECT_EQ(refuses(4224, 2048, 2048), "its blocks have so few rows each that they wait") << "528 smaller blocks";
   EXPECT_EQ(refuses(16384, 4097, 4096), "its rows are longer than a block's threads hold");

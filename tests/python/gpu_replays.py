@@ -40,9 +40,10 @@ def paths_of(op, dtype, training, backward):
         return apart
     if dtype == torch.float32:
         path = "bf16x6" if wanted == "few_rows" else "fp16x3"
+        shared = {"linear/fp16x3_shared"} if backward and keeps else set()  # by both products of the backward
         if batch or (backward and not keeps):
-            return {*apart, f"linear/{path}"}
-        return {f"{op.stem}/{path}", *([f"{op.stem}/cuda_backward", f"linear/{path}"] if backward else [])}
+            return {*apart, f"linear/{path}", *shared}
+        return {f"{op.stem}/{path}", *([f"{op.stem}/cuda_backward", f"linear/{path}"] if backward else []), *shared}
     if batch and (backward or dtype == TF32):
         return {*apart, f"{op.stem}/hopper_gather"}
     if backward and not keeps:

@@ -10,6 +10,7 @@
 #include "declared.h"
 #include "effects.h"
 #include "forks.h"
+#include "inlined_size.h"
 
 namespace tailor {
 namespace {
@@ -121,7 +122,7 @@ class Inliner {
  public:
   Inliner(Block* top, const Instead& instead) : declared_(top), instead_(instead) {}
 
-  std::shared_ptr<Graph> inlined(const GraphFunction& function) { return inlined(*graph_of(function)); }
+  std::shared_ptr<Graph> inlined(const GraphFunction& function) { return inlined(*graph_of(function, instead_)); }
 
   std::shared_ptr<Graph> inlined(Graph& original) {
     auto graph = copy_of(original);
@@ -146,11 +147,6 @@ class Inliner {
     node->g_(c10::attr::Subgraph, own ? std::move(own) : copy_of(*forked));
   }
 
-  std::shared_ptr<Graph> graph_of(const GraphFunction& function) const {
-    const auto other = instead_.find(&function);
-    return other == instead_.end() ? function.graph() : other->second;
-  }
-
   // From outside to inside: what a call is replaced by is looked at next, and nothing is copied twice, however deep calls are.
   // torch's Inline leaves alone what is forked, and takes of each callee what its optimiser has made of it: that has the casts in it
   // of whoever is inside `with autocast` just now, and is not the graph that the pass has where the callee is fused by itself.
@@ -168,7 +164,7 @@ class Inliner {
       Node* const after = node->next();
       const auto stack = node->callstack();
       if (node->kind() == c10::prim::CallFunction) node->removeInput(0);
-      torch::jit::inlineCallTo(node, callee, graph_of(*callee).get());
+      torch::jit::inlineCallTo(node, callee, graph_of(*callee, instead_).get());
       node = before->next();
       if (!stack || !*stack) continue;
       Within within_call(*stack);
@@ -240,7 +236,13 @@ void add_kept(Block* block, const Classes& made, std::vector<GraphFunction*>& ke
 
 }  // namespace
 
+std::shared_ptr<Graph> graph_of(const GraphFunction& function, const Instead& instead) {
+  const auto other = instead.find(&function);
+  return other == instead.end() ? function.graph() : other->second;
+}
+
 std::shared_ptr<Graph> inlined_copy(const GraphFunction& function, const Instead& instead) {
+  require_small(*graph_of(function, instead), instead);
   return Inliner(function.graph()->block(), instead).inlined(function);
 }
 

@@ -16,8 +16,11 @@ namespace tailor {
 // Graphs that functions are to have.
 using Instead = std::unordered_map<const torch::jit::Function*, std::shared_ptr<Graph>>;
 
+std::shared_ptr<Graph> graph_of(const torch::jit::GraphFunction& function, const Instead& instead);
+
 // A copy of the function's graph, calls inlined, those in what it forks too: but for those that kept_calls() finds. What was declared
 // where it is called is said by casts. `instead`: of what is called, where that is not the graph that it has.
+// Throws TooLarge (inlined_size.h).
 std::shared_ptr<Graph> inlined_copy(const torch::jit::GraphFunction& function, const Instead& instead = {});
 
 using Functions = std::unordered_set<torch::jit::Function*>;

@@ -17,6 +17,8 @@
 #include "entries.h"
 #include "graph.h"
 #include "modules.h"
+#include "objects.h"
+#include "one_thread.h"
 
 namespace tailor {
 namespace {
@@ -82,7 +84,7 @@ bool fuse_quietly(torch::jit::Function& function, bool again) noexcept {
 // Plain functions, not closures: scripting a BatchNorm carries the hooks through Python and back, and a closure would
 // come back as a Python object that waits for the interpreter's lock at exit.
 void on_module(torch::jit::Module module) {
-  fuse_each(functions_of(module), fuse_quietly);
+  fuse_each(functions_of(*module.type()), fuse_quietly);
   if (earlier_hooks().first) earlier_hooks().first(module);
 }
 
@@ -98,6 +100,7 @@ bool is_of_interest(torch::jit::Block* block) {
 
 void before_execution(std::shared_ptr<torch::jit::Graph>& graph) noexcept {
   if (!is_of_interest(graph->block())) return;
+  const OneThread one;
   quietly("a graph of the executor", [&] {
     PassOptions options;
     options.method = "(executor)";
@@ -149,16 +152,20 @@ void for_each_weight(const torch::jit::Module& module, Visit visit) {
   const auto take = [&](const at::Tensor& tensor) {
     if (tensor.defined() && tensor.dim() == 2 && tensor.scalar_type() == at::kFloat) visit(tensor);
   };
-  for (const torch::jit::Module& part : module.modules()) {
-    for (const c10::IValue& slot : part._ivalue()->slots())
-      if (slot.isTensor()) take(slot.toTensor());
-    for (const torch::jit::Method& method : part.get_methods())
-      for_each_block(method.graph()->block(), [&](torch::jit::Block* block) {
+  for (const auto& [path, object] : objects_in(module)) {
+    for_each_held(*object, [&](const Held& held) {
+      if (held.value.isTensor()) take(held.value.toTensor());
+    });
+    for (torch::jit::Function* function : functions_of(*object->type())) {
+      auto* graph_function = torch::jit::tryToGraphFunction(*function);
+      if (!graph_function) continue;
+      for_each_block(graph_function->graph()->block(), [&](torch::jit::Block* block) {
         for (const torch::jit::Node* node : block->nodes())
           if (node->kind() == c10::prim::Constant && node->hasAttribute(c10::attr::value) &&
               node->kindOf(c10::attr::value) == torch::jit::AttributeKind::t)
             take(node->t(c10::attr::value));
       });
+    }
   }
 }
 
@@ -166,6 +173,7 @@ void for_each_weight(const torch::jit::Module& module, Visit visit) {
 template <void (*with)(const at::Tensor&)>
 void answer_weights(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::IValue value = torch::jit::pop(*stack);
+  const OneThread one;
   std::int64_t weights = 0;
   for_each_weight(module_of(value, op.schema().name()), [&](const at::Tensor& weight) {
     with(weight);

@@ -6,8 +6,10 @@
 
 #include "calls.h"
 #include "forks.h"
+#include "inlined_size.h"
 #include "lines.h"
 #include "match.h"
+#include "objects.h"
 #include "pass.h"
 #include "unwritten.h"
 
@@ -94,37 +96,33 @@ class Linears {
   std::unordered_set<std::string> names_;
 };
 
-// torch.nn's Linear, which no method calls, is a linear with nothing after it: its weight is read elsewhere, or not at all.
-bool is_bare_linear(const Function& method) {
-  return method.qualname().qualifiedName().starts_with("__torch__.torch.nn.modules.linear.");
-}
-
-// One module of every class, children first.
+// One object of every class, modules and others, those in it first.
 class Collection {
  public:
-  explicit Collection(const Module& module) { add(module, ""); }
+  explicit Collection(const Module& module) { add(*module._ivalue(), ""); }
 
   std::vector<Member> members;
   // The methods of modules that their owner knows by an interface only: those are all that he can use of them.
   Functions through_interfaces;
 
  private:
-  // Modules of one class may have different ones behind an interface: all are looked into, and each class is taken once.
-  void add(const Module& module, const std::string& path) {
-    if (!seen_modules_.insert(module._ivalue().get()).second) return;
-    const bool is_first = seen_types_.insert(module.type().get()).second;
-    for (const auto& child : module.named_children()) {
-      add(child.value, path.empty() ? child.name : path + "." + child.name);
-      if (!module.type()->getAttribute(child.name)->cast<c10::InterfaceType>()) continue;
-      const auto methods = functions_of(child.value);
+  // Objects of one class may have different ones behind an interface: all are looked into, and each class is taken once.
+  void add(const c10::ivalue::Object& object, const std::string& path) {
+    if (!seen_objects_.insert(&object).second) return;
+    const bool is_first = seen_types_.insert(object.type().get()).second;
+    for_each_held(object, [&](const Held& held) {
+      if (!held.value.isObject()) return;
+      add(held.value.toObjectRef(), beneath(path, held.place));
+      if (held.has_own_class) return;
+      const auto methods = functions_of(*held.value.toObjectRef().type());
       through_interfaces.insert(methods.begin(), methods.end());
-    }
+    });
     if (!is_first) return;
-    for (Function* function : functions_of(module))
+    for (Function* function : functions_of(*object.type()))
       if (auto* graph_function = torch::jit::tryToGraphFunction(*function)) members.push_back({path, graph_function});
   }
 
-  std::unordered_set<const c10::ivalue::Object*> seen_modules_;
+  std::unordered_set<const c10::ivalue::Object*> seen_objects_;
   std::unordered_set<const c10::Type*> seen_types_;
 };
 
@@ -164,15 +162,18 @@ void add_doubtful(std::vector<GraphFunction*> doubtful, Functions called, Member
 
 }  // namespace
 
-std::vector<Function*> functions_of(const Module& module) {
-  const auto type = module.type();
-  std::vector<Function*> all = type->methods();
-  for (const auto* hooks : {&type->getForwardPreHooks(), &type->getForwardHooks()})
+bool is_bare_linear(const Function& method) {
+  return method.qualname().qualifiedName().starts_with("__torch__.torch.nn.modules.linear.");
+}
+
+std::vector<Function*> functions_of(const c10::ClassType& type) {
+  std::vector<Function*> all = type.methods();
+  for (const auto* hooks : {&type.getForwardPreHooks(), &type.getForwardHooks()})
     all.insert(all.end(), hooks->begin(), hooks->end());
   return all;
 }
 
-std::string Member::name() const { return path.empty() ? function->name() : path + "." + function->name(); }
+std::string Member::name() const { return beneath(path, function->name()); }
 
 std::vector<GraphFunction*> Members::functions() const {
   std::vector<GraphFunction*> result;
@@ -189,12 +190,13 @@ Members members_of(const Module& module) {
   for (const Member& member : members.all) reached.insert(member.function);
   Functions called = called_by(reached);
   reached.insert(called.begin(), called.end());
+  require_small(reached);
   for (GraphFunction* kept : kept_calls(reached)) {
     called.erase(kept);  // nobody has its code, as those do that call the others
     if (!is_member(*kept, members.all)) members.all.insert(members.all.begin(), {"", kept});
   }
 
-  const auto own = functions_of(module);
+  const auto own = functions_of(*module.type());
   members.entries.insert(own.begin(), own.end());
   std::vector<GraphFunction*> doubtful;
   for (const Member& member : members.all) {

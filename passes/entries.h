@@ -8,11 +8,14 @@
 
 namespace tailor {
 
-// The methods of the module's class, and its forward hooks, which are none of them.
-std::vector<torch::jit::Function*> functions_of(const torch::jit::Module& module);
+// The methods of a class, a module's or another, and its forward hooks, which are none of them.
+std::vector<torch::jit::Function*> functions_of(const c10::ClassType& type);
+
+// Whether it is torch.nn's Linear, a linear with nothing after it. Where no method calls it, its weight is read elsewhere, or not at all.
+bool is_bare_linear(const torch::jit::Function& method);
 
 struct Member {
-  std::string path;  // of the submodule whose method it is; empty for the module's own, and for what is no module's
+  std::string path;  // of the submodule or object whose method it is; empty for the module's own, and for what is nobody's
   torch::jit::GraphFunction* function;
 
   std::string name() const;  // in a report: "forward", "encoder.forward"
@@ -20,9 +23,9 @@ struct Member {
 
 struct Members {
   std::vector<Member>
-      all;  // of one module of every class, children first; before them functions that have to stay called
+      all;  // of one object of every class, those in it first; before them functions that have to stay called
   // Those that a caller of the module may run and whose linears no other such function has in it: the module's own, and
-  // those of submodules that nothing calls, or nobody knows who, as it is through an interface.
+  // those of what it has that nothing calls, or nobody knows who, as it is through an interface.
   std::unordered_set<const torch::jit::Function*> entries;
 
   std::vector<torch::jit::GraphFunction*> functions() const;

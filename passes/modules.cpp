@@ -7,6 +7,8 @@
 #include "calls.h"
 #include "entries.h"
 #include "file.h"
+#include "named.h"
+#include "one_thread.h"
 #include "plans.h"
 
 namespace tailor {
@@ -43,13 +45,24 @@ bool is_as_before(Graph& before, Graph& after) {
   return has_tailor_op(before.block()) && without_names(before) == without_names(after);
 }
 
+// What runs may have been fused by the executor's pre-pass alone.
 void unfuse_all(const std::vector<GraphFunction*>& functions) {
   const auto all = with_called(functions);
+  Functions stale;
   for (GraphFunction* function : all) {
-    std::vector<Site> counted_elsewhere;
-    if (unfuse_graph(function->graph(), counted_elsewhere, "")) drop_unread(function->graph()->block());
+    const auto graph = function->graph();
+    if (has_tailor_op(graph->block())) {
+      const auto own = copy_of(*graph);  // another thread may be copying the other
+      std::vector<Site> counted_elsewhere;
+      unfuse_graph(own, counted_elsewhere, "");
+      drop_unread(own->block());
+      set_graph(*function, own);
+      stale.insert(function);
+    } else if (!is_bare_linear(*function) && Leads(has_linear).from(*function)) {
+      stale.insert(function);
+    }
   }
-  forget_plans(all);
+  forget_plans(all, std::move(stale));
 }
 
 // Rewrites the function's own graph, unless that would fit no file.
@@ -80,7 +93,10 @@ class MethodFuser {
     fuse_each({functions.begin(), functions.end()},
               [&](Function& function, bool again) { return fuse_one(function, again); });
     settle_unfit();
-    forget_plans(functions);
+    Functions changed;
+    for (GraphFunction* function : functions)
+      if (function->graph() != made_[function].before) changed.insert(function);
+    forget_plans(functions, std::move(changed));
   }
 
   Report report(std::vector<Specimen>* specimens) {
@@ -163,6 +179,7 @@ class MethodFuser {
 };
 
 Report fuse_methods(Module& module, const Options& options, std::vector<Specimen>* specimens) {
+  const OneThread one;
   check_rules(options);
   const Members members = members_of(module);
   MethodFuser fuser(members, options, specimens != nullptr);
@@ -173,6 +190,7 @@ Report fuse_methods(Module& module, const Options& options, std::vector<Specimen
 }  // namespace
 
 void fuse_each(const std::vector<Function*>& functions, const std::function<bool(Function&, bool again)>& fuse) {
+  const OneThread one;
   Functions changed;
   for (Function* function : functions)
     if (fuse(*function, false)) changed.insert(function);
@@ -181,6 +199,7 @@ void fuse_each(const std::vector<Function*>& functions, const std::function<bool
 }
 
 PassResult fuse_function(Function& function, const PassOptions& options) {
+  const OneThread one;
   auto* graph_function = torch::jit::tryToGraphFunction(function);
   if (!graph_function) return {};
   PassResult result = rewrite_function(*graph_function, options);
@@ -201,14 +220,19 @@ Report fuse(Module& module, const Options& options, std::vector<Specimen>& speci
 Report fuse(Module& module, const Options& options) { return fuse_methods(module, options, nullptr); }
 
 Report fuse(Function& function) {
+  const OneThread one;
+  auto* const graph_function = torch::jit::tryToGraphFunction(function);
+  if (!graph_function) return {};
+  const auto before = graph_function->graph();
   PassOptions pass;
   pass.method = function.name();
   Report report{fuse_function(function, pass).sites};
-  if (auto* graph_function = torch::jit::tryToGraphFunction(function)) forget_plans({graph_function});
+  if (graph_function->graph() != before) forget_plans({graph_function}, {graph_function});
   return report;
 }
 
 Report inspect(Function& function) {
+  const OneThread one;
   auto* graph_function = torch::jit::tryToGraphFunction(function);
   if (!graph_function) return {};
   PassOptions pass;
@@ -217,6 +241,7 @@ Report inspect(Function& function) {
 }
 
 Report inspect(const Module& module, const Options& options) {
+  const OneThread one;
   check_rules(options);
   const Members members = members_of(module);
   std::vector<std::pair<const Member*, PassResult>> results;
@@ -238,16 +263,18 @@ Report inspect(const Module& module, const Options& options) {
 }
 
 Report unfuse(Module& module) {
+  const OneThread one;
   const Members members = members_of(module);
   Report report;  // as fuse counts: each entry with all that it calls
   for (const Member& member : members.all)
     if (members.entries.contains(member.function))
       unfuse_graph(inlined_copy(*member.function), report.sites, member.name());
-  unfuse_all(members.functions());
+  unfuse_all(functions_in_file_of(module));
   return report;
 }
 
 Report unfuse(Function& function) {
+  const OneThread one;
   Report report;
   if (auto* graph_function = torch::jit::tryToGraphFunction(function)) {
     unfuse_graph(inlined_copy(*graph_function), report.sites, function.name());
@@ -257,7 +284,8 @@ Report unfuse(Function& function) {
 }
 
 bool needs_tailor(const Module& module) {
-  const auto all = with_called(members_of(module).functions());
+  const OneThread one;
+  const auto all = functions_in_file_of(module);
   return std::any_of(all.begin(), all.end(),
                      [](GraphFunction* function) { return has_tailor_op(function->graph()->block()); });
 }

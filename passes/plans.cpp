@@ -1,13 +1,16 @@
 #include "plans.h"
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <unordered_map>
 
 namespace tailor {
 namespace {
 
+using torch::jit::Function;
 using torch::jit::Graph;
 using torch::jit::GraphExecutor;
 using torch::jit::GraphFunction;
@@ -17,29 +20,34 @@ using Executors = std::array<std::optional<GraphExecutor>, 4>;
 
 Executors& executors_of(GraphFunction& function);
 std::shared_ptr<Graph>& graph_of(GraphFunction& function);
+std::recursive_mutex& mutex_of(GraphFunction& function);
 
 // torch has no way to ask whether a function has run: get_executor() makes an executor, for a large graph at the price of
 // several copies, and there are four. Nor has it one to give a function another graph. The language lets an explicit
 // instantiation name a private member.
-template <Executors GraphFunction::*executors, std::shared_ptr<Graph> GraphFunction::*graph>
+template <Executors GraphFunction::*executors, std::shared_ptr<Graph> GraphFunction::*graph,
+          std::recursive_mutex GraphFunction::*mutex>
 struct Reveal {
   friend Executors& executors_of(GraphFunction& function) { return function.*executors; }
   friend std::shared_ptr<Graph>& graph_of(GraphFunction& function) { return function.*graph; }
+  friend std::recursive_mutex& mutex_of(GraphFunction& function) { return function.*mutex; }
 };
-template struct Reveal<&GraphFunction::executors_, &GraphFunction::graph_>;
+template struct Reveal<&GraphFunction::executors_, &GraphFunction::graph_, &GraphFunction::compile_mutex>;
 
-// Another thread may be in the middle of the old plan: it is kept for a while.
-void keep(const GraphExecutor& executor) {
+// Another thread may be in the middle of what is replaced: it is kept for a while.
+template <class T>
+void keep(const T& replaced) {
   constexpr std::size_t most = 64;
   static std::mutex mutex;
-  static auto* kept = new std::deque<GraphExecutor>;
+  static auto* kept = new std::deque<T>;
   const std::lock_guard lock(mutex);
-  kept->push_back(executor);
+  kept->push_back(replaced);
   if (kept->size() > most) kept->pop_front();
 }
 
 // The next call makes a new one, in its own state of autocast, whose dtype torch writes into the plan.
 void forget_plans(GraphFunction& function) {
+  const std::lock_guard lock(mutex_of(function));  // a thread that calls it for the first time holds this
   function.clear_optimized_graphs();
   for (auto& executor : executors_of(function)) {
     if (!executor) continue;
@@ -48,14 +56,34 @@ void forget_plans(GraphFunction& function) {
   }
 }
 
+// Adds those among the functions that call one of the others, directly or not: a plan has the code of what is called in it.
+void add_callers(const std::vector<GraphFunction*>& functions, Functions& called) {
+  std::unordered_map<Function*, std::vector<Function*>> callers;
+  for (GraphFunction* function : functions)
+    for_each_known_callee(function->graph()->block(), [&](Function& callee) { callers[&callee].push_back(function); });
+  std::vector<Function*> open(called.begin(), called.end());
+  while (!open.empty()) {
+    Function* const callee = open.back();
+    open.pop_back();
+    for (Function* caller : callers[callee])
+      if (called.insert(caller).second) open.push_back(caller);
+  }
+}
+
 }  // namespace
 
-void forget_plans(const std::vector<GraphFunction*>& functions) {
-  for (GraphFunction* function : functions) forget_plans(*function);
+void forget_plans(const std::vector<GraphFunction*>& functions, Functions stale) {
+  add_callers(functions, stale);
+  for (GraphFunction* function : functions)
+    if (stale.contains(function)) forget_plans(*function);
 }
 
 void set_graph(GraphFunction& function, std::shared_ptr<Graph> graph) {
   graph->set_op_version(function.graph()->get_op_version());
+  const std::lock_guard lock(mutex_of(function));
+  const auto& executors = executors_of(function);
+  if (std::any_of(executors.begin(), executors.end(), [](const auto& executor) { return executor.has_value(); }))
+    keep(function.graph());  // a file's constants, say, are not to be held because nobody ever called it
   graph_of(function) = std::move(graph);
 }
 

@@ -14,11 +14,11 @@ std::string attribute_of_class(const Node* node) {
   return node->input(0)->type()->annotation_str() + "." + node->s(c10::attr::name);
 }
 
-// Whether `value` can be had at `node`: it is defined before, or it is an attribute, never assigned to, of an object
+// Whether `value` can be had at `node`: it is defined before, or it is a constant, or an attribute, never assigned to, of an object
 // that is.
 bool is_available_at(const Value* value, const Node* node, const std::unordered_set<std::string>& assigned) {
   const Node* producer = value->node();
-  if (node->isDominatedBy(producer)) return true;
+  if (node->isDominatedBy(producer) || producer->kind() == c10::prim::Constant) return true;
   return producer->kind() == c10::prim::GetAttr && !assigned.contains(attribute_of_class(producer)) &&
          is_available_at(producer->input(), node, assigned);
 }

@@ -150,12 +150,12 @@ class Rewriter {
     if (gap.check) put_check(part);
   }
 
-  // Clones what `value` is made of, where that is not there yet: attributes of attributes.
+  // Clones what `value` is made of, where that is not there yet: attributes of attributes, constants.
   Value* value_at(Value* value, Node* place) {
     Node* producer = value->node();
     if (producer->kind() == c10::prim::Param || place->isDominatedBy(producer)) return value;
-    Value* object = value_at(producer->input(), place);
-    return graph_.insertNode(graph_.createClone(producer, [&](Value*) { return object; }))->output();
+    const auto known = [&](Value* input) { return value_at(input, place); };
+    return graph_.insertNode(graph_.createClone(producer, known))->output();
   }
 
   // One op for each that is written: torch takes it of what lies in a list that it may be written to wherever anything is, and

@@ -39,7 +39,8 @@ void check_name(const std::string& name, const std::string& folder) {
   for (std::size_t begin = 0; begin <= name.size();) {
     const std::size_t end = std::min(name.find('/', begin), name.size());
     const std::string_view part = std::string_view(name).substr(begin, end - begin);
-    if (part == "..") bad("which leads out of a folder it is unpacked to");
+    // Of the file's own name torch makes a folder "..", of "...pt": what is written here has another.
+    if (begin > 0 && part == "..") bad("which leads out of a folder it is unpacked to");
     const bool torchs = !chosen && begin > 0;
     // A folder's name ends with a slash, behind which nothing is left.
     if (torchs && (part == "." || (part.empty() && begin < name.size()))) bad("a path that torch does not write");

@@ -96,12 +96,15 @@ void require_expected(const Report& report, const Request& request) {
 // The user's inputs come in a file that is as little to be trusted as the model.
 void check_input_file(const std::string& path) {
   if (path.empty()) return;
-  const Archive archive = check_archive(FileBytes(path), path);
+  const FileBytes file(path);
+  const Archive archive = check_archive(file, path);
   Limits limits;
   limits.memory += 3 * archive.size();
   const auto read = [&] {
     try {
-      read_inputs(path);
+      std::vector<char> bytes(file.size());
+      file.read(0, {reinterpret_cast<unsigned char*>(bytes.data()), bytes.size()});
+      read_inputs(bytes, path);
     } catch (const std::invalid_argument& error) {
       const std::string what = error.what(), begin = path + ": ";  // which comes before it below
       throw std::runtime_error(what.starts_with(begin) ? what.substr(begin.size()) : what);
@@ -143,7 +146,8 @@ torch::jit::Module load(const ModelFile& file, const Request& request, Place pla
   return file.load(place);
 }
 
-// And what every command ends with: all is on the disk, what is left is renaming.
+// And what every command ends with: all is on the disk, what is left is renaming. The model comes last, for where it is there the rest
+// must be.
 void commit(std::ostream& out, std::initializer_list<StagedFile*> files) {
   flush(out);
   std::vector<StagedFile*> wanted;
@@ -152,21 +156,18 @@ void commit(std::ostream& out, std::initializer_list<StagedFile*> files) {
   commit(wanted);
 }
 
-// The model comes last, for where it is there the rest must be.
-void write(const torch::jit::Module& module, const ModelFile& file, const Request& request, Progress& progress,
-           std::ostream& out, StagedFile* report, StagedFile* drawing) {
+// Whether what is written needs Tailor to be loaded.
+bool write(const torch::jit::Module& module, const ModelFile& file, const Request& request, Progress& progress,
+           StagedFile& output) {
   progress.show("writing " + request.output);
-  StagedFile output(request.output);
-  save(module, file.extra_files(), request.place, output);
+  const bool needs_tailor = save(module, file.extra_files(), request.place, output);
   progress.clear();
-  commit(out, {report, drawing, &output});
-  warn_of_losses(file, request);
+  return needs_tailor;
 }
 
 // What somebody has fused already. Taking it out of a copy of its own is the way to know.
-Report fused_before(const torch::jit::Module& module, const ModelFile& file, const Request& request,
-                    Progress& progress) {
-  if (!needs_tailor(module)) return {};
+Report fused_before(const ModelFile& file, const Request& request, Progress& progress) {
+  if (!file.needs_tailor()) return {};
   auto copy = load(file, request, Place::cpu, progress);
   return tailor::unfuse(copy);
 }
@@ -181,7 +182,7 @@ void fuse(const Request& request, std::ostream& out) {
   std::optional<torch::jit::Module> original;
   if (request.verify || !request.svg.empty()) original = load(file, request, request.place, progress);
 
-  const Report before = fused_before(module, file, request, progress);
+  const Report before = fused_before(file, request, progress);
   progress.show("fusing");
   std::vector<Specimen> specimens;
   const Report report = tailor::fuse(module, Options{request.rules}, specimens);
@@ -200,7 +201,10 @@ void fuse(const Request& request, std::ostream& out) {
   original.reset();
   specimens.clear();
 
-  write(module, file, request, progress, out, report_file.get(), drawing.get());
+  StagedFile output(request.output);
+  write(module, file, request, progress, output);
+  commit(out, {report_file.get(), drawing.get(), &output});
+  warn_of_losses(file, request);
 }
 
 void inspect(const Request& request, std::ostream& out) {
@@ -209,10 +213,10 @@ void inspect(const Request& request, std::ostream& out) {
   // Nothing is rewritten, so the CPU will do, on every machine.
   const torch::jit::Module module = load(file, request, Place::cpu, progress);
   const Report report = tailor::inspect(module, Options{request.rules});
-  const Report before = fused_before(module, file, request, progress);
+  const Report before = fused_before(file, request, progress);
   progress.clear();
   out << site_table(report, "would fuse", before) << '\n' << tensor_table(module) << '\n';
-  out << whole(request.input) << (needs_tailor(module) ? " needs Tailor to be loaded\n" : " loads without Tailor\n");
+  out << whole(request.input) << (file.needs_tailor() ? " needs Tailor to be loaded\n" : " loads without Tailor\n");
 
   const auto report_file = staged(request.report, report.json() + "\n");
   const auto drawing = staged(request.svg, request.svg.empty() ? "" : draw(module, nullptr));
@@ -224,13 +228,14 @@ void unfuse(const Request& request, std::ostream& out) {
   const ModelFile file = open(request, progress);
   torch::jit::Module module = load(file, request, request.place, progress);
   const Report report = tailor::unfuse(module);
-  if (needs_tailor(module)) {
+  const auto report_file = staged(request.report, report.json() + "\n");
+  StagedFile output(request.output);
+  if (write(module, file, request, progress, output)) {
     throw Failure(Exit::verification, request.input + ": not written: some of Tailor's ops could not be undone");
   }
-  progress.clear();
   out << whole(request.output) << " loads without Tailor\n";
-  const auto report_file = staged(request.report, report.json() + "\n");
-  write(module, file, request, progress, out, report_file.get(), nullptr);
+  commit(out, {report_file.get(), &output});
+  warn_of_losses(file, request);
 }
 
 }  // namespace tailor::tool

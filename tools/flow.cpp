@@ -25,6 +25,7 @@ using torch::jit::Value;
 
 constexpr std::size_t line_width = 44;
 constexpr std::size_t most_lines = 5;
+constexpr std::size_t longest_text = 100;  // more than any line shows
 
 // Infix spellings of what is computed from shapes and flags.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 18> infix{{
@@ -159,8 +160,15 @@ class Builder {
   }
 
  private:
+  bool hides() {
+    if (flow_.boxes.size() < most_boxes_) return false;
+    ++flow_.hidden;
+    return true;
+  }
+
   void add(const Node* node) {
     ++flow_.ops;
+    if (hides()) return;
     std::vector<const Value*> reads(node->inputs().begin(), node->inputs().end());
     Box box{Box::Kind::op, node->kind().toUnqualString(), {}};
     if (!node->blocks().empty()) {
@@ -180,10 +188,7 @@ class Builder {
   }
 
   void add(Box box, const std::vector<const Value*>& reads, const std::vector<const Value*>& writes) {
-    if (flow_.boxes.size() >= most_boxes_) {
-      ++flow_.hidden;
-      return;
-    }
+    if (hides()) return;
     const std::size_t self = flow_.boxes.size();
     std::map<std::size_t, std::string> sources;
     for (const auto* value : reads) find_sources(value, sources);
@@ -231,8 +236,11 @@ class Builder {
     reads.insert(reads.end(), block->outputs().begin(), block->outputs().end());
   }
 
-  // A value as its author would write it. Deep expressions end in an ellipsis.
-  std::string text(const Value* value, int depth = 0) const {
+  // A value as its author would write it. Deep and long expressions end in an ellipsis: a list of lists of lists may be short in the
+  // graph and longer than any memory written out.
+  std::string text(const Value* value, int depth = 0) const { return shorten(whole_text(value, depth), longest_text); }
+
+  std::string whole_text(const Value* value, int depth) const {
     const Node* node = value->node();
     if (node->kind() == c10::prim::Constant) {
       const auto known = torch::jit::toIValue(value);
@@ -257,7 +265,8 @@ class Builder {
     if (kind == "aten::__not__") return "not " + operand(0);
     if (kind == "aten::__getitem__") return operand(0) + "[" + operand(1) + "]";
     std::string list;
-    for (std::size_t i = 0; i < node->inputs().size(); ++i) list += (i ? ", " : "") + operand(i);
+    for (std::size_t i = 0; i < node->inputs().size() && characters(list) <= longest_text; ++i)
+      list += (i ? ", " : "") + operand(i);
     if (kind == "prim::ListConstruct") return "[" + list + "]";
     if (kind == "prim::TupleConstruct") return "(" + list + ")";
     return std::string(node->kind().toUnqualString()) + "(" + list + ")";
@@ -283,6 +292,7 @@ class Builder {
     std::vector<std::string> words;
     for (std::size_t i = 0; i < node->inputs().size(); ++i) {
       const auto* input = node->input(i);
+      if (words.size() > most_lines * line_width) break;  // nobody sees the rest
       if (arrow_only(input) || input->type()->kind() == c10::TypeKind::ClassType) continue;
       const bool number = plain(input->type());
       const auto known = torch::jit::toIValue(input);

@@ -162,7 +162,10 @@ c10::IValue fitted(const c10::IValue& value, const c10::TypePtr& type) {
 std::vector<c10::IValue> read_inputs(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::invalid_argument(path + ": cannot be opened; --input-file takes a file that torch.save wrote");
-  const std::vector<char> bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return read_inputs({std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()}, path);
+}
+
+std::vector<c10::IValue> read_inputs(const std::vector<char>& bytes, const std::string& path) {
   try {
     check_tensor_archive(MemoryBytes({reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()}), path);
   } catch (const Failure& failure) {

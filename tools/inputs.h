@@ -31,6 +31,9 @@ c10::IValue fitted(const c10::IValue& value, const c10::TypePtr& type);
 // Throws std::invalid_argument.
 std::vector<c10::IValue> read_inputs(const std::string& path);
 
+// The same of the bytes of such a file.
+std::vector<c10::IValue> read_inputs(const std::vector<char>& bytes, const std::string& path);
+
 // The last line of what an exception says that is not empty: TorchScript puts its traceback above ATen's own message.
 std::string last_line(const std::string& what);
 

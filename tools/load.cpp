@@ -1,6 +1,8 @@
 #include "load.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/cpu/Utils.h>
 #include <caffe2/serialize/read_adapter_interface.h>
 #include <dlfcn.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -62,10 +64,36 @@ void read_origins(const torch::jit::Block* block) {
   }
 }
 
-void read_origins(const torch::jit::Module& module) {
-  for (torch::jit::Function* function : module._ivalue()->compilation_unit()->get_functions()) {
+void read_origins(const std::vector<torch::jit::Function*>& functions) {
+  for (torch::jit::Function* function : functions) {
     if (auto* const graph = torch::jit::tryToGraphFunction(*function)) read_origins(graph->graph()->block());
   }
+}
+
+// torch's operators that write to a file that they open themselves, or map one so that others may.
+bool opens_files(const torch::jit::Block* block) {
+  const auto opens = [](const torch::jit::Node* node) {
+    if (node->kind() == c10::aten::save || node->kind() == c10::aten::from_file) return true;
+    if (node->hasAttribute(c10::attr::Subgraph) && opens_files(node->g(c10::attr::Subgraph)->block())) return true;
+    return std::any_of(node->blocks().begin(), node->blocks().end(), opens_files);
+  };
+  return std::any_of(block->nodes().begin(), block->nodes().end(), opens);
+}
+
+bool opens_files(torch::jit::Function* function) {
+  auto* const graph = torch::jit::tryToGraphFunction(*function);
+  return graph && opens_files(graph->graph()->block());
+}
+
+// What is run while a file is loaded, and while it is saved, may do something else the second time, where nothing confines it: so
+// its code is read. What it calls is not followed: there are operators, too, that call methods.
+void refuse_writers(const std::vector<torch::jit::Function*>& functions) {
+  const bool has_eager = std::any_of(functions.begin(), functions.end(), [](const torch::jit::Function* function) {
+    return function->name() == "__setstate__" || function->name() == "__getstate__";
+  });
+  const auto is_writer = [](torch::jit::Function* function) { return opens_files(function); };
+  if (has_eager && std::any_of(functions.begin(), functions.end(), is_writer))
+    throw std::runtime_error("its code writes a file while it is loaded");
 }
 
 // The text between two marks, or nothing.
@@ -98,6 +126,13 @@ std::string explain(const std::string& message) {
                            "' with other arguments than this one knows");
 }
 
+// What torch reads from the system when it is first asked, which it cannot in the child: what this processor can do, which packed weights
+// depend on, and where random numbers begin.
+void open_ahead() {
+  at::cpu::get_cpu_capabilities();
+  at::globalContext().defaultGenerator(at::kCPU);
+}
+
 Limits allowed(const Archive& archive, const Limits& limits) {
   constexpr std::uint64_t slow_disk = 20 << 20;  // bytes a second
   Limits sum = limits;
@@ -123,11 +158,15 @@ void ModelFile::try_in_child(const Limits& limits) const {
   const auto work = [&] {
     at::set_num_threads(1);  // the pool's threads are not in the child
     try {
-      read_origins(read(bytes_, c10::Device(c10::kCPU)));
+      const torch::jit::Module module = read(bytes_, c10::Device(c10::kCPU));
+      const auto functions = module._ivalue()->compilation_unit()->get_functions();
+      read_origins(functions);
+      refuse_writers(functions);
     } catch (const std::exception& error) {
       rethrow(error);
     }
   };
+  open_ahead();
   if (const auto wrong = trial(work, allowed(archive_, limits))) {
     throw Failure(Exit::unreadable, path_ + ": cannot be loaded: " + explain(*wrong));
   }

@@ -28,6 +28,9 @@ class ModelFile {
   // The files that the user put into the archive, to be kept when it is rewritten.
   const torch::jit::ExtraFilesMap& extra_files() const { return extra_files_; }
 
+  // Whether its code calls ops of Tailor's, so that torch cannot load it without the library.
+  bool needs_tailor() const;
+
   // Records that torch does not load, and so cannot write again.
   std::vector<std::string> foreign_records() const;
 

@@ -7,6 +7,7 @@
 
 #include <iostream>
 
+#include "../passes/inlined_size.h"
 #include "commands.h"
 #include "failure.h"
 #include "staged_file.h"
@@ -22,7 +23,7 @@ void close_automatic_doors() {
   op.callBoxed(&stack);
 }
 
-void run(const Request& request, const std::vector<std::string>& rules) {
+void run(const Request& request, const std::vector<std::string>& rules) try {
   switch (request.command) {
     case Command::help:
       std::cout << help(request.topic, rules);
@@ -37,6 +38,8 @@ void run(const Request& request, const std::vector<std::string>& rules) {
     case Command::unfuse:
       return unfuse(request, std::cout);
   }
+} catch (const tailor::TooLarge& why) {
+  throw Failure(Exit::unreadable, request.input + ": " + why.what());
 }
 
 // A model must not become the standard input, output or error that whoever started this has closed. What is printed to a

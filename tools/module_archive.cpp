@@ -30,7 +30,9 @@ void check_kind(const Archive& archive, const std::string& path) {
   if (archive.find("data.pkl") && !archive.find("constants.pkl")) {
     not_a_module("torch.save wrote it; script the module and save it with torch.jit.save");
   }
-  for (const char* needed : {"data.pkl", "constants.pkl", "version"}) {
+  // torch writes the version there where a model calls an operator that has changed since the first.
+  const char* const version = archive.find(".data/version") ? ".data/version" : "version";
+  for (const char* needed : {"data.pkl", "constants.pkl", version}) {
     if (!archive.find(needed))
       not_a_module(std::string("it has no record '") + needed + "'; save it with torch.jit.save");
   }

@@ -28,7 +28,7 @@ void write(const torch::jit::Module& module, const torch::jit::ExtraFilesMap& ex
 
 }  // namespace
 
-void save(const torch::jit::Module& module, const torch::jit::ExtraFilesMap& extra_files, Place place,
+bool save(const torch::jit::Module& module, const torch::jit::ExtraFilesMap& extra_files, Place place,
           StagedFile& file) {
   try {
     write(module, extra_files, file);
@@ -41,14 +41,17 @@ void save(const torch::jit::Module& module, const torch::jit::ExtraFilesMap& ext
   file.sync();
 
   std::optional<std::string> wrong;
+  bool needs_tailor = false;
   try {
     const ModelFile written(file.temporary(), {}, Trial::no);
     wrong = difference(module, written.load(place));
     if (!wrong && written.extra_files() != extra_files) wrong = "another set of extra files";
+    needs_tailor = written.needs_tailor();
   } catch (const std::exception& error) {
     wrong = one_line(error);
   }
   if (wrong) throw Failure(Exit::not_written, file.path() + ": not written: what was read back differs: " + *wrong);
+  return needs_tailor;
 }
 
 }  // namespace tailor::tool

@@ -8,8 +8,8 @@
 namespace tailor::tool {
 
 // Writes the module to the temporary file, syncs it, reads it back and compares. What is left to do is commit().
-// Throws Failure (Exit::not_written).
-void save(const torch::jit::Module& module, const torch::jit::ExtraFilesMap& extra_files, Place place,
+// Returns whether what was written needs Tailor to be loaded. Throws Failure (Exit::not_written).
+bool save(const torch::jit::Module& module, const torch::jit::ExtraFilesMap& extra_files, Place place,
           StagedFile& file);
 
 }  // namespace tailor::tool

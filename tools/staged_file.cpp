@@ -318,8 +318,10 @@ void remove_staged_files_on_signals() {
   struct sigaction action {};
   action.sa_handler = remove_and_end;
   // All that end a process, but for those that say that its code is at fault.
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM,
-                           SIGPROF, SIGIO, SIGPWR, SIGSTKFLT}) {
+  std::vector<int> deadly{SIGINT,  SIGTERM, SIGHUP,    SIGQUIT, SIGPIPE, SIGXCPU, SIGUSR1,
+                          SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO,   SIGPWR,  SIGSTKFLT};
+  for (int signal = SIGRTMIN; signal <= SIGRTMAX; ++signal) deadly.push_back(signal);
+  for (const int signal : deadly) {
     struct sigaction old {};
     sigaction(signal, nullptr, &old);
     if (old.sa_handler == SIG_DFL) sigaction(signal, &action, nullptr);  // nohup stays in force

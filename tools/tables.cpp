@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "../passes/objects.h"
 #include "failure.h"
 
 namespace tailor::tool {
@@ -40,20 +41,21 @@ std::string shape_of(const at::Tensor& tensor) {
   return text + "]";
 }
 
+const char* kind_of(const c10::ClassType& type, const std::string& place) {
+  const auto slot = type.is_module() ? type.findAttributeSlot(place) : std::nullopt;
+  if (!slot) return "attribute";
+  return type.is_parameter(*slot) ? "parameter" : type.is_buffer(*slot) ? "buffer" : "attribute";
+}
+
 // By name, as state_dict would have them, and each with what it is.
-void collect(const torch::jit::Module& module, const std::string& prefix,
-             std::vector<std::array<std::string, 4>>& rows) {
-  const auto& object = *module._ivalue();
-  const auto& type = *object.type();
-  for (std::size_t i = 0; i < type.numAttributes(); ++i) {
-    const c10::IValue& value = object.getSlot(i);
-    const std::string name = prefix + type.getAttributeName(i);
-    if (value.isModule()) collect(value.toModule(), name + ".", rows);
-    if (!value.isTensor() || !value.toTensor().defined()) continue;
-    const at::Tensor& tensor = value.toTensor();
-    const char* kind = type.is_parameter(i) ? "parameter" : type.is_buffer(i) ? "buffer" : "attribute";
-    rows.push_back({printable(name), kind, c10::getDtypeNames(tensor.scalar_type()).first, shape_of(tensor)});
-  }
+void collect(const torch::jit::Module& module, std::vector<std::array<std::string, 4>>& rows) {
+  for (const auto& [path, object] : objects_in(module))
+    for_each_held(*object, [&, &at = path, type = object->type()](const Held& held) {
+      if (!held.value.isTensor() || !held.value.toTensor().defined()) return;
+      const at::Tensor& tensor = held.value.toTensor();
+      rows.push_back({printable(beneath(at, held.place)), kind_of(*type, held.place),
+                      c10::getDtypeNames(tensor.scalar_type()).first, shape_of(tensor)});
+    });
 }
 
 }  // namespace
@@ -80,7 +82,7 @@ std::string site_table(const Report& report, const std::string& done, const Repo
 
 std::string tensor_table(const torch::jit::Module& module) {
   std::vector<std::array<std::string, 4>> rows{{"tensor", "kind", "dtype", "shape"}};
-  collect(module, "", rows);
+  collect(module, rows);
   return rows.size() == 1 ? "no parameters or buffers\n" : aligned(rows);
 }
 

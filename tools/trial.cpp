@@ -23,6 +23,7 @@ namespace {
 
 constexpr char success = 'y', failure = 'n';
 constexpr const char* greedy = "loading it needs more memory than a file of its size should";
+constexpr const char* opens = "its code opens a file while it is loaded";
 constexpr const char* limited = "there is no memory to load it: this process may have too little (ulimit -v)";
 
 // Whether it may have as much.
@@ -44,18 +45,19 @@ std::uint64_t mapped_now() {
 
 // What it then means that there is no memory.
 const char* confine(const Limits& limits) {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU, SIGXFSZ}) std::signal(signal, SIG_DFL);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU}) std::signal(signal, SIG_DFL);
   const int nowhere = open("/dev/null", O_RDWR);
   for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(nowhere, standard);
   limit(RLIMIT_CORE, 0);
   prctl(PR_SET_DUMPABLE, 0);  // no core through a pipe either
-  limit(RLIMIT_FSIZE, 0);     // code in a model may run while it loads, and has an operator that writes files
   limit(RLIMIT_CPU, limits.seconds);
   const std::uint64_t mapped = mapped_now();
   const bool is_allowed = mapped == 0 || limit(RLIMIT_AS, mapped + limits.memory);
   // Half of the stack: what nests just deeply enough here leaves room for the passes in the parent.
   rlimit stack{};
   if (getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur != RLIM_INFINITY) limit(RLIMIT_STACK, stack.rlim_cur / 2);
+  // Code in a model may run while it loads, and has operators that empty files, write them and map them. What is open stays open.
+  limit(RLIMIT_NOFILE, 0);
   return is_allowed ? greedy : limited;
 }
 
@@ -71,6 +73,7 @@ const char* confine(const Limits& limits) {
   } catch (const std::exception& error) {
     answer = failure + one_line(error);
     if (answer.find("can't allocate memory") != std::string::npos) answer = failure + std::string(no_memory);
+    if (answer.find(strerror(EMFILE)) != std::string::npos) answer = failure + std::string(opens);
   } catch (...) {
     answer = failure + std::string("torch threw something unknown");
   }
@@ -101,8 +104,6 @@ std::string died(int status, const Limits& limits) {
   switch (WTERMSIG(status)) {
     case SIGXCPU:
       return "loading it did not end within " + std::to_string(limits.seconds) + " seconds";
-    case SIGXFSZ:
-      return "its code writes a file while it is loaded";
     default:
       return std::string("loading it crashes torch (") + strsignal(WTERMSIG(status)) + ")";
   }

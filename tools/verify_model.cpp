@@ -12,6 +12,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "../passes/objects.h"
 #include "compare.h"
 #include "failure.h"
 #include "verify.h"
@@ -39,8 +40,11 @@ std::vector<Mode> modes(const Module& module) {
 
 template <class Visit>
 void each_tensor(const Module& module, Visit visit) {
-  for (const auto& named : module.named_parameters()) visit(named.name, named.value);
-  for (const auto& named : module.named_buffers()) visit(named.name, named.value);
+  for (const auto& [path, object] : objects_in(module))
+    for_each_held(*object, [&, &at = path](const Held& held) {
+      if (held.value.isTensor() && held.value.toTensor().defined())
+        visit(beneath(at, held.place), held.value.toTensor());
+    });
 }
 
 // torch knows how to save some attributes that it cannot copy, such as a complex number.

@@ -8,8 +8,8 @@
 
 #include <algorithm>
 #include <optional>
-#include <sstream>
 
+#include "../passes/objects.h"
 #include "compare.h"
 #include "inputs.h"
 #include "terms.h"
@@ -25,20 +25,10 @@ using torch::jit::Module;
 // 8192 x 8192 to take seconds.
 constexpr int64_t batch = 33;
 
-std::optional<c10::IValue> attribute(const Module& module, const std::string& path) {
-  c10::IValue value = module._ivalue();
-  std::istringstream names(path);
-  for (std::string name; std::getline(names, name, '.');) {
-    if (!value.isObject() || !value.toObjectRef().type()->findAttribute(name)) return std::nullopt;
-    value = value.toObjectRef().getAttr(name);
-  }
-  return value;
-}
-
 // The value of an input, where the module or its graph knows it.
 std::optional<c10::IValue> known(const Module& module, const Origin& origin) {
   if (origin.constant) return origin.constant;
-  return origin.attribute.empty() ? std::nullopt : attribute(module, origin.attribute);
+  return origin.attribute.empty() ? std::nullopt : held_at(*module._ivalue(), origin.attribute);
 }
 
 // The sizes that the sampled inputs must have.

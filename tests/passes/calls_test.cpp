@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "ir.h"
+#include "passes/inlined_size.h"
 #include "source.h"
 
 namespace tailor::test {
@@ -122,6 +123,42 @@ TEST(InlinedCopy, GrowsWithTheDepthOfForks) {
   seconds_for(10);
   const double little = seconds_for(25), much = seconds_for(200);
   EXPECT_LT(much, 24 * little + 0.1) << little << " s, " << much << " s";
+}
+
+// Each calls the next one twice.
+Module doubling(int depth) {
+  const std::string name = "Doubling" + std::to_string(depth);
+  Module module("__torch__." + name);
+  if (depth > 0) module.register_module("inner", doubling(depth - 1));
+  const std::string twice = "self.inner.forward(self.inner.forward(x))";
+  define(module, "def forward(self, x):\n  return " + (depth > 0 ? twice : "torch.relu(x)") + "\n", name + ".py");
+  return module;
+}
+
+TEST(InlinedCopy, RefusesWhatWouldFillAllMemory) {
+  EXPECT_THROW(inlined_copy(forward_of(doubling(20))), TooLarge);
+  Module module = doubling(19);
+  EXPECT_THROW(fuse(module), TooLarge);
+  EXPECT_THROW(inspect(module), TooLarge);
+  EXPECT_THROW(unfuse(module), TooLarge);
+}
+
+// Of which each by itself would be small enough.
+TEST(InlinedCopy, RefusesWhatWouldFillAllMemoryTogether) {
+  Module module("__torch__.Together");
+  module.register_module("inner", doubling(15));
+  std::string code;
+  for (int i = 0; i < 60; ++i) code += "def m" + std::to_string(i) + "(self, x):\n  return self.inner.forward(x)\n";
+  define(module, code, "together.py");
+  inlined_copy(*torch::jit::tryToGraphFunction(module.get_method("m0").function()));
+  EXPECT_THROW(fuse(module), TooLarge);
+}
+
+TEST(InlinedCopy, RefusesWhatWouldFillAllMemoryInAFork) {
+  Module module("__torch__.Forking");
+  module.register_module("inner", doubling(20));
+  define(module, "def forward(self, x):\n  return torch.wait(fork(self.inner.forward, x))\n", "forking.py");
+  EXPECT_THROW(inlined_copy(forward_of(module)), TooLarge);
 }
 
 TEST(Leads, ToWhatIsCalled) {

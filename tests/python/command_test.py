@@ -29,6 +29,15 @@ class Every(torch.nn.Module):
         return x
 
 
+class Twice(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(self.inner(x))
+
+
 class CommandTest(Command):
     # ---- fuse, inspect, unfuse
 
@@ -255,6 +264,15 @@ class CommandTest(Command):
         self.refused(3, "inspect", self.folder, says="not a regular file; give the name of a file in it")
         os.mkfifo(other)
         self.refused(3, "inspect", other, says="not a regular file; copy what it holds", leaves=("model.pt", "other"))
+
+    def test_calls_that_double(self):
+        """Short in the file, and longer than all memory once they are inlined."""
+        net = torch.nn.ReLU()
+        for _ in range(19):
+            net = Twice(net)
+        torch.jit.script(net).save(self.source)
+        for words in (("inspect", self.source), ("fuse", self.source, "-o", self.target), ("unfuse", self.source, "-o", self.target)):
+            self.refused(3, *words, says="nodes with all calls inlined, which takes too much memory")
 
     def test_missing_library(self):
         torch.library.define("tailor_test::twice", "(Tensor x) -> Tensor")

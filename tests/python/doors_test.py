@@ -53,6 +53,34 @@ class DoorOneTest(Following):
             self.assertEqual(text_of(fused).count(f"tailor::{row.rule}"), 2, row.body)
             self.follow(fused, eager, f"nested {row.body}", calls=3)
 
+    def test_calls_that_double(self):
+        """What is too large once its calls are inlined is left alone, in a word, and compiles."""
+        code = """if True:
+            import sys, torch
+            torch.ops.load_library(sys.argv[1])
+            class Twice(torch.nn.Module):
+                def __init__(self, inner):
+                    super().__init__()
+                    self.inner = inner
+                def forward(self, x):
+                    return self.inner(self.inner(x))
+            net = torch.nn.ReLU()
+            for _ in range(20):
+                net = Twice(net)
+            class Net(torch.nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.gemm, self.net = torch.nn.Linear(3, 3), net
+                def forward(self, x):
+                    return self.gemm(self.net(x))
+            torch.jit.script(Net())
+        """
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+            file.write(code)
+            file.flush()
+            done = subprocess.run([sys.executable, file.name, library()], capture_output=True, text=True, check=True)
+        self.assertIn("Tailor left 'forward' alone: a graph would have more than 2000000 nodes", done.stderr)
+
     def test_sequential(self):
         layers = [torch.nn.Linear(5, 12), torch.nn.BatchNorm1d(12), torch.nn.ReLU()]
         fused, eager = torch.jit.script(torch.nn.Sequential(*layers)), torch.nn.Sequential(*copy.deepcopy(layers))

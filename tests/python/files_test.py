@@ -255,6 +255,31 @@ class Exported(torch.nn.Module):
         return x.relu()
 
 
+class Drawing(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.state = 1.0
+
+    @torch.jit.export
+    def __getstate__(self) -> Tuple[float, bool]:
+        return self.state, self.training
+
+    @torch.jit.export
+    def __setstate__(self, state: Tuple[float, bool]) -> None:
+        self.training = state[1]
+        self.state = float(torch.rand([1]).item())
+
+    def forward(self, x):
+        return x + self.state
+
+
+class Changed(torch.nn.Module):
+    """It calls an operator that has changed since the first version of files: torch then puts the record of the version elsewhere."""
+
+    def forward(self, x):
+        return x + torch.linspace(0.0, 1.0, 4)
+
+
 class GoodFilesTest(unittest.TestCase):
     """What torch writes and reads, the command reads too."""
 
@@ -276,7 +301,7 @@ class GoodFilesTest(unittest.TestCase):
         linear = torch.nn.Linear(4, 4)
         for module in (Recurrent(torch.nn.LSTM(4, 4)), Recurrent(torch.nn.GRU(4, 4)), torch.nn.GRUCell(4, 4), torch.nn.LSTMCell(4, 4),
                        Attention(torch.nn.MultiheadAttention(4, 2)), torch.nn.TransformerEncoderLayer(4, 2), torch.nn.EmbeddingBag(4, 4),
-                       Transposed(), torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(linear), {torch.nn.Linear})):
+                       Transposed(), Changed(), torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(linear), {torch.nn.Linear})):
             with self.subTest(module=str(module)):
                 path, plain = self.folder / "good.pt", self.folder / "plain.pt"
                 torch.jit.script(module).save(path)
@@ -301,7 +326,7 @@ class GoodFilesTest(unittest.TestCase):
 
     def test_names_that_only_torch_would_choose(self):
         module = torch.jit.script(torch.nn.Linear(2, 2))
-        for name in ("....pt", "..pt", "a\tb.pt", "a\nb.pt"):
+        for name in ("....pt", "...pt", "..pt", "a\tb.pt", "a\nb.pt"):
             with self.subTest(name=name):
                 module.save(self.folder / name)
                 self.accepted("inspect", self.folder / name)
@@ -316,6 +341,12 @@ class GoodFilesTest(unittest.TestCase):
         done = self.tailor("inspect", path)
         self.assertEqual(done.returncode, 3)
         self.assertIn("which leads out of a folder it is unpacked to", done.stderr)
+
+    def test_code_that_draws_random_numbers_while_it_is_loaded(self):
+        """torch asks the system where they begin, and in the process that tries a file nothing can be opened any more."""
+        path = self.folder / "drawing.pt"
+        torch.jit.script(Drawing()).save(path)
+        self.accepted("inspect", path)
 
     def test_a_module_without_forward_is_drawn(self):
         path, picture = self.folder / "exported.pt", self.folder / "exported.svg"

@@ -91,6 +91,36 @@ class HoldsBeside(Part):
         return self.bn(y) + w
 
 
+class WritesToAConstant(Part):
+    """It is none of the chain's operands."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden = [torch.ones(8)]
+
+    def forward(self, x):
+        y = self.gemm(x) * self.scale
+        self.hidden[0].add_(1.0)
+        return self.bn(y) + self.hidden[0]
+
+
+class WritesToPartOfAConstant(WritesToAConstant):
+    def forward(self, x):
+        y = self.gemm(x) * self.scale
+        self.hidden[0][:3].add_(1.0)
+        return self.bn(y) + self.hidden[0]
+
+
+class WritesToACopy(WritesToAConstant):
+    """Which no schema says it is."""
+
+    def forward(self, x):
+        y = self.gemm(x) * self.scale
+        z = self.hidden[0].expand(7, 8).contiguous()
+        z += x.sum(1, keepdim=True)
+        return self.bn(y) + z
+
+
 class OutsideTest(Following):
     def compare(self, make, compiled, call, reset, what):
         """Eager and fused from the same state, call after call; each has tensors of its own."""
@@ -137,6 +167,18 @@ class OutsideTest(Following):
                 expected, actual = eager(x, eager.scale), runs(x, model.scale)
             self.assert_near([actual], [expected], "a buffer of its own")
             self.assert_near([model.scale], [eager.scale], "what was written")
+
+    def test_writes_to_constants_beside_a_chain(self):
+        for kind in (WritesToAConstant, WritesToPartOfAConstant, WritesToACopy):
+            def reset(model):
+                for tensor in (model.scale, *model.hidden):
+                    tensor.fill_(1.0)
+
+            def fused(model):
+                traced = torch.jit.trace(model, torch.ones(7, 5), check_trace=False)
+                self.assertTrue(is_fused(traced), torch.ops.tailor.inspect(traced))  # whether memory is shared is asked when it is there
+                return traced
+            self.compare(kind, fused, lambda runs, model: runs(torch.linspace(-1, 1, 35).view(7, 5).sin()), reset, kind.__name__)
 
     def test_ops_that_hold(self):
         for kind in (Holds, HoldsBeside):

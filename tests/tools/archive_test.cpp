@@ -142,7 +142,7 @@ TEST(Archive, RefusesBadNames) {
 
 // Which torch takes from the names of files and from the keys of extra files, and reads again.
 TEST(Archive, TakesTheNamesThatTorchWrites) {
-  for (const char* folder : {"m", ".", "...", "a\tb", "a\nb"}) {
+  for (const char* folder : {"m", ".", "..", "...", "a\tb", "a\nb"}) {
     const std::string top = folder;
     const Archive archive = check(zip({zip_record(top + "/version", "3"), zip_record(top + "/extra/a\\b", ""),
                                        zip_record(top + "/extra//abs", ""), zip_record(top + "/extra/a//b", ""),

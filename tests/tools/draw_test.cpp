@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/ir/irparser.h>
 
 #include <algorithm>
+#include <ctime>
 #include <vector>
 
 #include "tools/flow.h"
@@ -70,6 +71,23 @@ TEST(Flow, ShowsWeightsAndNumbersInsideTheirReaders) {
 TEST(Flow, LeavesOutWhatIsTheDefault) {
   EXPECT_EQ(written(flow("def forward(self, x):\n    return torch.add(x, self.scale, alpha=1)\n")),
             "x:\nadd: scale; <- x x\noutput: <- add\n");
+}
+
+// Written out, the last list has 30^5 words.
+TEST(Flow, WritesNothingOutThatNobodySees) {
+  std::string code = "def forward(self, x):\n    l0 = x.size(0)\n";
+  for (int level = 1; level <= 5; ++level) {
+    code += "    l" + std::to_string(level) + " = [";
+    for (int i = 0; i < 30; ++i) code += (i > 0 ? ", l" : "l") + std::to_string(level - 1);
+    code += "]\n";
+  }
+  const std::clock_t begin = std::clock();
+  EXPECT_EQ(written(flow(code + "    return x + torch.tensor(l5)\n")),
+            "x:\n"
+            "tensor: data=[[[[[…, …, …, …, …, …, …, …, …, …, …, …; <- x x\n"
+            "add: <- x x <- tensor\n"
+            "output: <- add\n");
+  EXPECT_LT(std::clock() - begin, CLOCKS_PER_SEC);
 }
 
 TEST(Flow, LeavesOutWhatHoldsOperands) {

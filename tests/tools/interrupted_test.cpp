@@ -24,7 +24,8 @@ class Interrupted : public testing::Test {
 };
 
 TEST_F(Interrupted, LeavesNothingAfterASignal) {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF}) {
+  for (const int signal :
+       {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGRTMIN, SIGRTMAX}) {
     put(path, std::string("old"));
     const pid_t child = fork();
     if (child == 0) {

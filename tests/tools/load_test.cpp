@@ -1,15 +1,18 @@
 #include "tools/load.h"
 
 #include <ATen/ATen.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -130,11 +133,49 @@ TEST_F(Load, SurvivesCodeThatRunsWhileLoading) {
   EXPECT_SAYS(refused(saved_with_setstate("    while True:\n        state += 1\n")), "did not end within 2 seconds");
   EXPECT_SAYS(refused(saved_with_setstate("    self.state = torch.zeros([1000000, 1000000]).numel()\n")),
               "more memory than");
-  EXPECT_SAYS(refused(saved_with_setstate("    torch.save([1], '" + (folder / "written") + "')\n")), "writes a file");
-  EXPECT_EQ(get(folder / "written"), Data());
+  put(folder / "precious", std::string("of somebody's"));
+  const std::string precious = "'" + (folder / "precious") + "'";
+  EXPECT_SAYS(refused(saved_with_setstate("    torch.save([1], " + precious + ")\n")), "its code writes a file");
+  EXPECT_SAYS(refused(saved_with_setstate("    self.state = int(torch.from_file(" + precious +
+                                          ", True, 3, dtype=0).fill_(1).sum())\n")),
+              "its code opens a file");
+  EXPECT_EQ(get(folder / "precious"), data_of("of somebody's"));
   EXPECT_SAYS(refused(saved_with_setstate("    assert False, 'stop it'\n")), "stop it");
   put(path, saved_with_setstate("    self.state = state + 1\n"));
   EXPECT_EQ(ModelFile(path).load(Place::cpu).attr("state").toInt(), 2);
+}
+
+// What the code did not do in the child it could do in the next load: it is what it says that counts.
+TEST_F(Load, RefusesCodeThatCouldWriteTheNextTime) {
+  const std::string save = "torch.save([1], '" + (folder / "written") + "')\n";
+  const auto calling = [&](const std::string& helper, const std::string& call) {
+    torch::jit::Module module("Eager");
+    module.register_attribute("state", c10::IntType::get(), 1);
+    module.define("def helper(self) -> int:\n" + helper + "    return 1\n");
+    module.define("def __getstate__(self) -> int:\n    return self.state\n");
+    module.define("def __setstate__(self, state: int) -> None:\n    self.state = state\n" + call);
+    return saved(module);
+  };
+  const std::string rarely = "    if self.state > 5:\n        ";
+  EXPECT_SAYS(refused(calling("", rarely + save)), "its code writes a file while it is loaded");
+  EXPECT_SAYS(refused(calling("", rarely + "self.state = int(torch.from_file('/', True, 3).sum())\n")),
+              "its code writes a file");
+  EXPECT_SAYS(refused(calling(rarely + save, "    self.helper()\n")), "its code writes a file");
+  EXPECT_SAYS(refused(with_record(calling("", "    print(state)\n"), "code/__torch__.py",
+                                  [](std::string code) {
+                                    return code.replace(code.find("print(state)"), 12,
+                                                        "torch.wait(fork(ops.aten.save, state, \"/\"))");
+                                  })),
+              "its code writes a file");
+  put(path, calling("    self.state = 2\n", "    self.helper()\n"));
+  ModelFile(path, {}, Trial::yes, short_limits);
+}
+
+TEST_F(Load, TakesCodeThatWritesWhenItIsCalled) {
+  torch::jit::Module module("Lazy");
+  module.define("def forward(self, x):\n    torch.save(x, '" + (folder / "written") + "')\n    return x\n");
+  put(path, saved(module));
+  ModelFile(path, {}, Trial::yes, short_limits);
 }
 
 TEST_F(Load, SurvivesCodeThatNestsTooDeeply) {
@@ -183,6 +224,14 @@ TEST(TrialTest, SaysHowItEnded) {
 #if !defined(__SANITIZE_ADDRESS__)  // its operator new ends the program instead of throwing
   EXPECT_SAYS(trial([] { const std::vector<char> greedy(std::size_t{2} << 30); }, short_limits).value(), "more memory");
 #endif
+}
+
+TEST(TrialTest, OpensNothing) {
+  const auto open_it = [] {
+    if (open("/dev/null", O_RDONLY) >= 0) throw std::runtime_error("it is open");
+    throw std::runtime_error(std::string("no: ") + std::strerror(errno));
+  };
+  EXPECT_EQ(trial(open_it, short_limits).value(), "its code opens a file while it is loaded");
 }
 
 TEST(TrialTest, EndsWhatWaitsForever) {

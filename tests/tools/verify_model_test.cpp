@@ -35,6 +35,24 @@ TEST(VerifyModel, SeesOutputsBuffersAndGradients) {
   }
 }
 
+// As whatever hangs in a list does, which is neither parameter nor buffer.
+TEST(VerifyModel, SeesWhatHangsInAList) {
+  const auto adds = [](const char* number) {
+    auto module = scaled();
+    c10::List<at::Tensor> list;
+    list.push_back(at::ones({24}));
+    module.register_attribute("held", c10::ListType::ofTensors(), list);
+    module.define(std::string("def forward(self, x):\n    self.held[0].add_(") + number +
+                  ")\n    return torch.linear(x, self.weight) + 0 * self.held[0]\n");
+    return module;
+  };
+  const auto verdict = [&](const char* one, const char* other) {
+    return verify_model(adds(one), adds(other), {at::randn({16, 40})}, 0);
+  };
+  EXPECT_TRUE(verdict("1", "1").ok) << verdict("1", "1").message;
+  EXPECT_TRUE(contains(verdict("1", "2").message, "held.0 after the call differs")) << verdict("1", "2").message;
+}
+
 // A model that names a dtype does not run in float64. What is nothing but rounding may be right, and nobody can tell.
 TEST(VerifyModel, SaysThatThereIsNoReferee) {
   const auto named = [](const std::string& scale) {

@@ -31,14 +31,15 @@ struct Options {
 // of it. Fuse the outermost module: a parent that has already run keeps its own copy of its children.
 Report fuse(torch::jit::Module& module, const Options& options = {});
 
-// Gives back graphs without Tailor's ops that compute the same, of the methods and of what they call.
+// Gives back graphs without Tailor's ops that compute the same, of the methods, of what they call, and of every class that either names,
+// so that a file of the module loads without the library.
 Report unfuse(torch::jit::Module& module);
 
 // Says what fuse would do and changes nothing.
 Report inspect(const torch::jit::Module& module, const Options& options = {});
 
-// Whether a method of the module, or what it calls, runs one of Tailor's ops, so that a file of it cannot be loaded without
-// the library.
+// Whether one of Tailor's ops is in a method of the module, in what it calls, or in a class that either names, so that a file of it cannot
+// be loaded without the library.
 bool needs_tailor(const torch::jit::Module& module);
 
 // The names that Options::rules may hold.

@@ -15,7 +15,8 @@ std::vector<torch::jit::Function*> functions_of(const c10::ClassType& type);
 bool is_bare_linear(const torch::jit::Function& method);
 
 struct Member {
-  std::string path;  // of the submodule or object whose method it is; empty for the module's own, and for what is nobody's
+  std::string
+      path;  // of the submodule or object whose method it is; empty for the module's own, and for what is nobody's
   torch::jit::GraphFunction* function;
 
   std::string name() const;  // in a report: "forward", "encoder.forward"

@@ -15,7 +15,6 @@ from scripted import Following, random_inputs
 
 BATCH_NORM, SIGMOID = "linear_mul_batch_norm", "linear_sigmoid_mul_add"
 NETS = [build(body).eval() for body in ("return self.bn(self.gemm(x) * self.scale)", "y = self.gemm(x); return torch.sigmoid(y) * self.factor + y")]
-
 MATRICES = sum(p.dim() == 2 for p in NETS[0].parameters())
 
 

@@ -96,6 +96,11 @@ class Linears {
   std::unordered_set<std::string> names_;
 };
 
+// torch.nn's Linear, which no method calls, is a linear with nothing after it: its weight is read elsewhere, or not at all.
+bool is_bare_linear(const Function& method) {
+  return method.qualname().qualifiedName().starts_with("__torch__.torch.nn.modules.linear.");
+}
+
 // One object of every class, modules and others, those in it first.
 class Collection {
  public:
@@ -161,10 +166,6 @@ void add_doubtful(std::vector<GraphFunction*> doubtful, Functions called, Member
 }
 
 }  // namespace
-
-bool is_bare_linear(const Function& method) {
-  return method.qualname().qualifiedName().starts_with("__torch__.torch.nn.modules.linear.");
-}
 
 std::vector<Function*> functions_of(const c10::ClassType& type) {
   std::vector<Function*> all = type.methods();

@@ -11,9 +11,6 @@ namespace tailor {
 // The methods of a class, a module's or another, and its forward hooks, which are none of them.
 std::vector<torch::jit::Function*> functions_of(const c10::ClassType& type);
 
-// Whether it is torch.nn's Linear, a linear with nothing after it. Where no method calls it, its weight is read elsewhere, or not at all.
-bool is_bare_linear(const torch::jit::Function& method);
-
 struct Member {
   std::string
       path;  // of the submodule or object whose method it is; empty for the module's own, and for what is nobody's

@@ -45,24 +45,17 @@ bool is_as_before(Graph& before, Graph& after) {
   return has_tailor_op(before.block()) && without_names(before) == without_names(after);
 }
 
-// What runs may have been fused by the executor's pre-pass alone.
 void unfuse_all(const std::vector<GraphFunction*>& functions) {
-  const auto all = with_called(functions);
-  Functions stale;
-  for (GraphFunction* function : all) {
+  for (GraphFunction* function : with_called(functions)) {
     const auto graph = function->graph();
-    if (has_tailor_op(graph->block())) {
-      const auto own = copy_of(*graph);  // another thread may be copying the other
-      std::vector<Site> counted_elsewhere;
-      unfuse_graph(own, counted_elsewhere, "");
-      drop_unread(own->block());
-      set_graph(*function, own);
-      stale.insert(function);
-    } else if (!is_bare_linear(*function) && Leads(has_linear).from(*function)) {
-      stale.insert(function);
-    }
+    if (!has_tailor_op(graph->block())) continue;
+    const auto own = copy_of(*graph);  // another thread may be copying the other
+    std::vector<Site> counted_elsewhere;
+    unfuse_graph(own, counted_elsewhere, "");
+    drop_unread(own->block());
+    set_graph(*function, own);
   }
-  forget_plans(all, std::move(stale));
+  forget_plans(functions);
 }
 
 // Rewrites the function's own graph, unless that would fit no file.
@@ -93,10 +86,7 @@ class MethodFuser {
     fuse_each({functions.begin(), functions.end()},
               [&](Function& function, bool again) { return fuse_one(function, again); });
     settle_unfit();
-    Functions changed;
-    for (GraphFunction* function : functions)
-      if (function->graph() != made_[function].before) changed.insert(function);
-    forget_plans(functions, std::move(changed));
+    forget_plans(functions);
   }
 
   Report report(std::vector<Specimen>* specimens) {
@@ -223,11 +213,10 @@ Report fuse(Function& function) {
   const OneThread one;
   auto* const graph_function = torch::jit::tryToGraphFunction(function);
   if (!graph_function) return {};
-  const auto before = graph_function->graph();
   PassOptions pass;
   pass.method = function.name();
   Report report{fuse_function(function, pass).sites};
-  if (graph_function->graph() != before) forget_plans({graph_function}, {graph_function});
+  forget_plans({graph_function});
   return report;
 }
 

@@ -32,6 +32,20 @@ std::string name_of(const IValue& key, std::size_t i) {
   return key.isString() ? key.toStringRef() : std::to_string(key.isInt() ? key.toInt() : static_cast<int64_t>(i));
 }
 
+// Of objects in lists in objects. Whoever walks deeper runs out of stack, in a file that was made for that.
+class Deeper {
+ public:
+  Deeper() {
+    TORCH_CHECK_VALUE(++depth < most, "what the model has in its attributes is nested more than ", most, " deep");
+  }
+  ~Deeper() { --depth; }
+
+ private:
+  static constexpr int most = 5000;
+  static thread_local int depth;
+};
+thread_local int Deeper::depth = 0;
+
 class Walk {
  public:
   explicit Walk(const std::function<void(const Held&)>& visit) : visit_(visit) {}
@@ -48,6 +62,7 @@ class Walk {
   // A list may have itself as an element. One that hangs in two places under two types is two: of one more may be known.
   void look_into(const std::string& place, const IValue& value, const TypePtr& declared) {
     if (!seen_.emplace(value.internalToPointer(), declared.get()).second) return;
+    const Deeper deeper;
     const auto all = [&](const auto& elements, const auto& type_of) {
       for (std::size_t i = 0; i < elements.size(); ++i)
         if (is_of_interest(elements[i])) visit(beneath(place, std::to_string(i)), elements[i], type_of(i));
@@ -82,6 +97,7 @@ void add_objects(const Object& object, const std::string& path, std::unordered_s
 }  // namespace
 
 void for_each_held(const c10::ivalue::Object& owner, const std::function<void(const Held&)>& visit) {
+  const Deeper deeper;
   Walk walk(visit);
   const auto type = owner.type();
   for (std::size_t i = 0; i < std::min(owner.slots().size(), type->numAttributes()); ++i)

@@ -5,13 +5,14 @@
 #include <deque>
 #include <mutex>
 #include <optional>
-#include <unordered_map>
+
+#include "calls.h"
+#include "match.h"
+#include "pass.h"
 
 namespace tailor {
 namespace {
 
-using torch::jit::Function;
-using torch::jit::Graph;
 using torch::jit::GraphExecutor;
 using torch::jit::GraphFunction;
 
@@ -56,26 +57,22 @@ void forget_plans(GraphFunction& function) {
   }
 }
 
-// Adds those among the functions that call one of the others, directly or not: a plan has the code of what is called in it.
-void add_callers(const std::vector<GraphFunction*>& functions, Functions& called) {
-  std::unordered_map<Function*, std::vector<Function*>> callers;
-  for (GraphFunction* function : functions)
-    for_each_known_callee(function->graph()->block(), [&](Function& callee) { callers[&callee].push_back(function); });
-  std::vector<Function*> open(called.begin(), called.end());
-  while (!open.empty()) {
-    Function* const callee = open.back();
-    open.pop_back();
-    for (Function* caller : callers[callee])
-      if (called.insert(caller).second) open.push_back(caller);
-  }
+// Nodes of a block that is a linear and nothing else, as torch.nn's is.
+bool is_linear_alone(const Block* block) {
+  return std::all_of(block->nodes().begin(), block->nodes().end(), [](const Node* node) {
+    return node->kind() == c10::prim::GetAttr || node->kind() == c10::prim::Constant ||
+           node->kind() == c10::aten::linear;
+  });
 }
+
+bool has_linear_or_op(const Block* block) { return has_linear(block) || has_tailor_op(block); }
 
 }  // namespace
 
-void forget_plans(const std::vector<GraphFunction*>& functions, Functions stale) {
-  add_callers(functions, stale);
-  for (GraphFunction* function : functions)
-    if (stale.contains(function)) forget_plans(*function);
+void forget_plans(const std::vector<GraphFunction*>& functions) {
+  for (GraphFunction* function : with_called(functions))
+    if (!is_linear_alone(function->graph()->block()) && Leads(has_linear_or_op).from(*function))
+      forget_plans(*function);
 }
 
 void set_graph(GraphFunction& function, std::shared_ptr<Graph> graph) {

@@ -4,14 +4,12 @@
 
 #include <vector>
 
-#include "calls.h"
-
 namespace tailor {
 
-// Lets those among the functions that are stale, and those that call them, run their present graphs from the next call on. A function that
-// has run holds plans made from the graph of before; one that has not costs nothing here. All at once, since a plan is made of what the
-// others' graphs are by then. The plans of the others stay: another thread may be running them.
-void forget_plans(const std::vector<torch::jit::GraphFunction*>& functions, Functions stale);
+// Lets the functions, and all that they call, run their present graphs from the next call on. A function that has run holds plans made from
+// its graph of before, or from what it called then; one that has not costs nothing here. All at once, since a plan is made of what the
+// others' graphs are by then. Plans of what no chain can be in stay, nn.Linear's above all: every thread may be running that.
+void forget_plans(const std::vector<torch::jit::GraphFunction*>& functions);
 
 // Gives the function another graph. Nothing is copied, and the old graph dies as a whole: to take it apart node by node,
 // as would be needed to refill it, costs time that grows with the square of its size.

@@ -126,7 +126,7 @@ class BlockAgain {
         const float added = sum - before;
         const float left = (before - (sum - added)) + (more - added);
         results[row][i] = sum;
-        sums[row][i] = fabsf(sum) < INFINITY ? left : 0;
+        sums[row][i] = fabsf(left) < INFINITY ? left : 0;
       }
     }
   }

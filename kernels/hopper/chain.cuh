@@ -229,7 +229,8 @@ const char* launch_halves(const Linear& linear, const Tail& tail, cudaStream_t s
                halves.weight.is_made ? const_cast<void*>(linear.kept) : static_cast<char*>(linear.workspace) + of_x);
   const Shape shape = shape_of<Chain>(linear, tail);
   const bool lies = halves.lines != nullptr;
-  const bool in_strips = !lies && takes_strips_of_halves(shape, wanted());
+  const bool in_strips =
+      linear.shared == nullptr && takes_strips_of_halves(shape, wanted());  // strips have no far reach
   const TilePlan plan = plan_tiles_of_halves(shape, wanted());
   if (!in_strips && linear.of_gradients) halves.reach = far_reach;
   if (!in_strips && !halves.x.is_made && halves.x.aligned) halves.rows_beside = static_cast<int>(plan.rows_beside);

@@ -11,6 +11,8 @@ namespace tailor::hopper {
 __device__ __forceinline__ constexpr int row_of(int index) { return index / 2 % 2; }
 __device__ __forceinline__ constexpr int column_of(int index) { return index / 4 * 8 + index % 2; }
 
+// `apart`: lower halves' products have sums of their own. Those of the higher ones alone may then need more digits than all together.
+template <bool apart = false>
 struct Doubt {
   // Of a thread's results. They come to the front in turns: registers have no index at run time, and a program for each would be long.
   static constexpr int at_a_time = 16;
@@ -34,8 +36,9 @@ struct Doubt {
     const float heavy_in_both = static_cast<float>(of_row.heavy + of_column.heavy - whole_share) * share * inner;
     const float strong_in_both = (of_row.strong * share) * (of_column.strong * share) * inner;
     // Where lines have powers of two of their own, a magnitude does not tell of digits.
-    const bool may_be_exact = of_row.short_of_digits * of_column.short_of_digits >= too_short &&
-                              (magnitude < least_inexact || halves.lines != nullptr);
+    const bool may_be_exact =
+        of_row.short_of_digits * of_column.short_of_digits >= (apart ? too_short_apart : too_short) &&
+        (magnitude < (apart ? least_inexact_apart : least_inexact) || halves.lines != nullptr);
     return fmaxf(magnitude, heavy_in_both * of_both_heavy) >= lost && strong_in_both > few_products && !may_be_exact;
   }
 

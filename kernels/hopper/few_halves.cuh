@@ -99,7 +99,7 @@ struct FewHalves
   __device__ __forceinline__ void exchange() const {}
 
   // Whether all results of a thread's row stand, by the least of them and the worst that is known of each 32 columns.
-  __device__ __forceinline__ bool all_sure(const Doubt& doubt, const float (&of)[Now::width], const RowFacts& of_row,
+  __device__ __forceinline__ bool all_sure(const Doubt<>& doubt, const float (&of)[Now::width], const RowFacts& of_row,
                                            int from) const {
     bool sure = true;
 #pragma unroll
@@ -112,7 +112,7 @@ struct FewHalves
     return sure;
   }
   // A bit for each result that does not stand.
-  __device__ __forceinline__ std::uint32_t doubted(const Doubt& doubt, const typename Now::Value& y, int row,
+  __device__ __forceinline__ std::uint32_t doubted(const Doubt<>& doubt, const typename Now::Value& y, int row,
                                                    int from) const {
     std::uint32_t bits = 0;
 #pragma unroll
@@ -132,8 +132,8 @@ struct FewHalves
 
   // From sums of scaled rows to the linear's results, computed again where that is not sure.
   __device__ __forceinline__ void settle(typename Now::Value& y, int row, int from) const {
-    const Doubt doubt{problem.halves,         problem.tail.rows, problem.tail.columns,
-                      tile * tile_rows + row, column + from,     lane};
+    const Doubt<> doubt{problem.halves,         problem.tail.rows, problem.tail.columns,
+                        tile * tile_rows + row, column + from,     lane};
     const RowFacts of_rows[] = {memory.facts.of_rows[this->row_of(row, 0)], memory.facts.of_rows[this->row_of(row, 1)]};
     const bool sure = all_sure(doubt, y.at[0], of_rows[0], from) && all_sure(doubt, y.at[1], of_rows[1], from);
     const std::uint32_t again = __all_sync(~0u, sure) ? 0 : doubted(doubt, y, row, from);

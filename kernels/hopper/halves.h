@@ -37,6 +37,9 @@ constexpr float some_short = 1;
 constexpr float all_short = 2;
 constexpr float too_short = 1;
 constexpr float least_inexact = 1073741824.0f;
+// Where lower halves' products have sums of their own, also one half and two. The last digit of their products is 2^17 at most.
+constexpr float too_short_apart = none_short * some_short;
+constexpr float least_inexact_apart = 1073741824.0f * 2048;
 
 constexpr int halves_step = 64;
 // How far below a row's largest number two halves hold others: what lower halves are multiplied by, and over that; and the least magnitude

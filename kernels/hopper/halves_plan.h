@@ -92,7 +92,8 @@ inline const char* refuses_to_share(const Shape& shape, const Shape& transposed,
   constexpr int least_rows_of_block = 16;
   if (wanted == Wanted::where_faster && shape.rows < least_rows_of_block * shared_blocks(shape.inner, shape.processors))
     return "its blocks have so few rows each that they wait";
-  if (wanted == Wanted::strips || takes_strips_of_halves(transposed, wanted)) return "strips do not read it transposed";
+  if (takes_strips_of_halves(shape, wanted) || takes_strips_of_halves(transposed, wanted))
+    return "strips do not read what is shared";
   return nullptr;
 }
 

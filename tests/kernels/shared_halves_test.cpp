@@ -25,9 +25,10 @@ TEST(SharedHalves, WhoShares) {
   EXPECT_EQ(refuses(4224, 2048, 2048), "its blocks have so few rows each that they wait") << "528 smaller blocks";
   EXPECT_EQ(refuses(16384, 4097, 4096), "its rows are longer than a block's threads hold");
   EXPECT_EQ(refuses((std::int64_t{1} << 22) + 1, 1024, 1024), "it has more rows than are counted");
-  EXPECT_EQ(refuses(65536, 64, 8192), "strips do not read it transposed");
+  EXPECT_EQ(refuses(65536, 64, 8192), "strips do not read what is shared");
   EXPECT_EQ(refuses(100, 64, 64, Wanted::always), "") << "tests are to see it";
-  EXPECT_EQ(refuses(100, 64, 64, Wanted::strips), "strips do not read it transposed");
+  EXPECT_EQ(refuses(100, 64, 64, Wanted::strips), "strips do not read what is shared");
+  EXPECT_EQ(refuses(256, 1024, 768, Wanted::few_rows), "strips do not read what is shared") << "nor what lies as it is";
 }
 
 TEST(SharedHalves, BlocksHoldARow) {

@@ -110,6 +110,14 @@ class ErrorTest(Float32):
             few = torch.where(torch.rand(columns, inner, device="cuda") < 0.1, integers(columns, inner, 1), 0.0)
             self.exact(integers(rows, inner, 8191), few, f"{what}, of 13 bits")
 
+    @unittest.skipIf(FEW_ROWS, "thirds add up otherwise")
+    def test_integers_whose_higher_halves_are_more(self):
+        """They come to 2^24 + 1, which float32 does not have, and the numbers themselves to less."""
+        row = torch.zeros(256, device="cuda")
+        row[:190], row[190], row[191] = 87360 - 31, 178816, 1  # a higher half has units of 64, or of 128
+        weight = torch.stack([row[torch.randperm(256, device="cuda")] for _ in range(256)])
+        self.exact(torch.ones(130, 256, device="cuda"), weight, "in a tile")
+
     def test_integers_of_24_bits(self):
         """Neighbours cancel, and sums are exact in float32, whose last digit two halves do not hold."""
         for seed in range(4):

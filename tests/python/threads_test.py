@@ -22,6 +22,15 @@ class Net(torch.nn.Module):
         return self.bn(self.gemm(x) * self.scale)
 
 
+class Parent(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = Net()
+
+    def forward(self, x):
+        return torch.relu(self.net(x))
+
+
 COMMON = f"""
 import json, linecache, sys, threading, torch
 torch.ops.load_library({library()!r})
@@ -105,6 +114,18 @@ class PlansTest(unittest.TestCase):
         torch.ops.tailor.auto(False)
         torch.ops.tailor.unfuse_(net)
         self.assertEqual([self.calls_of(net) for _ in range(2)], [0, 0])
+
+    def test_a_parent_that_ran_before_its_child_was_fused(self):
+        """Its own graph is as before: what it calls is not."""
+        parent = torch.jit.script(Parent().eval())
+        for _ in range(3):
+            self.assertEqual(self.calls_of(parent), 0)
+        torch.ops.tailor.fuse_(parent.net)
+        torch.ops.tailor.fuse_(parent)
+        self.assertEqual([self.calls_of(parent) for _ in range(2)], [1, 1])
+        torch.ops.tailor.unfuse_(parent.net)
+        torch.ops.tailor.unfuse_(parent)
+        self.assertEqual([self.calls_of(parent) for _ in range(2)], [0, 0])
 
     def calls_of(self, net):
         before = sum(all_calls().values())

@@ -83,8 +83,8 @@ __device__ __forceinline__ void add_step(Accumulator<width>& sums, const Stage<2
                                           {from.w[0][column], from.w[1][column]});
 }
 
-// The same of a narrow tile, which has room for what the lower halves give, apart: then products are always under way. Those of the higher
-// halves are done where all groups but one are.
+// The same of a narrow tile, which has room for what the lower halves give, apart. Those of the higher halves are done where all groups
+// but one are; the others need not be waited for, but the compiler does so before the next step.
 template <bool x_lies, int width>
 __device__ __forceinline__ void begin_step(Accumulator<width>& block, Accumulator<width>& lower,
                                            const Stage<2, tile_rows, width>& from, int group) {

@@ -12,16 +12,16 @@ namespace tailor {
 std::vector<torch::jit::Function*> functions_of(const c10::ClassType& type);
 
 struct Member {
-  std::string
-      path;  // of the submodule or object whose method it is; empty for the module's own, and for what is nobody's
+  // Of the submodule or object whose method it is; empty for the module's own, and for what is nobody's.
+  std::string path;
   torch::jit::GraphFunction* function;
 
   std::string name() const;  // in a report: "forward", "encoder.forward"
 };
 
 struct Members {
-  std::vector<Member>
-      all;  // of one object of every class, those in it first; before them functions that have to stay called
+  // Of one object of every class, those in it first; before them functions that have to stay called.
+  std::vector<Member> all;
   // Those that a caller of the module may run and whose linears no other such function has in it: the module's own, and
   // those of what it has that nothing calls, or nobody knows who, as it is through an interface.
   std::unordered_set<const torch::jit::Function*> entries;

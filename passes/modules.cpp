@@ -61,8 +61,7 @@ void unfuse_all(const std::vector<GraphFunction*>& functions) {
 // Rewrites the function's own graph, unless that would fit no file.
 PassResult rewrite_function(GraphFunction& function, const PassOptions& options) {
   // Where there is nothing to do, a copy of the whole takes longer than to find that out.
-  const auto has_either = [](const torch::jit::Block* block) { return has_linear(block) || has_tailor_op(block); };
-  if (!Leads(options.fuses ? +has_either : has_tailor_op).from(function)) return {};
+  if (!Leads(options.fuses ? has_linear_or_op : has_tailor_op).from(function)) return {};
   const auto graph = inlined_copy(function);
   PassResult result = run_pass(graph, options);
   if (!result.changed || !result.unfit.empty()) return result;

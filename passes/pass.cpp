@@ -305,4 +305,6 @@ bool has_tailor_op(const Block* block) {
   return found;
 }
 
+bool has_linear_or_op(const Block* block) { return has_linear(block) || has_tailor_op(block); }
+
 }  // namespace tailor

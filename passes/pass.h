@@ -43,5 +43,6 @@ bool unfuse_graph(const std::shared_ptr<torch::jit::Graph>& graph, std::vector<S
 
 bool has_linear(const torch::jit::Block* block);  // a quick look, in forks too
 bool has_tailor_op(const torch::jit::Block* block);
+bool has_linear_or_op(const torch::jit::Block* block);  // where a chain may be, fused or not
 
 }  // namespace tailor

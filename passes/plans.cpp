@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "calls.h"
-#include "match.h"
 #include "pass.h"
 
 namespace tailor {
@@ -57,15 +56,13 @@ void forget_plans(GraphFunction& function) {
   }
 }
 
-// Nodes of a block that is a linear and nothing else, as torch.nn's is.
+// Whether it is a linear and nothing else, as torch.nn's is.
 bool is_linear_alone(const Block* block) {
   return std::all_of(block->nodes().begin(), block->nodes().end(), [](const Node* node) {
     return node->kind() == c10::prim::GetAttr || node->kind() == c10::prim::Constant ||
            node->kind() == c10::aten::linear;
   });
 }
-
-bool has_linear_or_op(const Block* block) { return has_linear(block) || has_tailor_op(block); }
 
 }  // namespace
 

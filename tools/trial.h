@@ -13,8 +13,8 @@ struct Limits {
 };
 
 // Runs `work` in a child that cannot open files, dump core, or go beyond the limits: what it is to read is open before.
-// Returns what went wrong, as part of a sentence about a file, or nothing. Call it while this process has one thread of its own: a lock that another
-// thread holds at this moment stays locked in the child, which the limits then end.
+// Returns what went wrong, as part of a sentence about a file, or nothing. Call it while this process has one thread of its own:
+// a lock that another thread holds at this moment stays locked in the child, which the limits then end.
 std::optional<std::string> trial(const std::function<void()>& work, const Limits& limits);
 
 }  // namespace tailor::tool

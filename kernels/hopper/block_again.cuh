@@ -1,5 +1,5 @@
 // Many results computed again: a warp's 16 rows by 32 columns, of which each thread has those that it has of the tensor cores' products.
-// Where a whole product has to be, it takes about twice as long as SGEMM, however the matrices lie.
+// Where a whole product has to be, it takes some times as long as SGEMM, however the matrices lie.
 #pragma once
 #include "again.cuh"
 

@@ -238,7 +238,7 @@ const char* launch_halves(const Linear& linear, const Tail& tail, cudaStream_t s
   if (in_strips) return launch_few_halves<Chain, group_width>(linear, tail, halves, stream);
   const auto in_tiles_of = [&]<int columns>() {
     constexpr Manner manner = Manner::side_by_side;
-    if constexpr (may_share<Chain> && columns == 128) {  // as a backward's products have
+    if constexpr (may_share<Chain> && lower_is_apart<columns>) {  // as far reach wants it
       if (lies)
         return describe_lying(problem, lying_matrix_of(shared_of(linear, tail)), matrix_of(halves, halves.weight),
                               columns)

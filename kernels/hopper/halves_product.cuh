@@ -112,8 +112,8 @@ __device__ __forceinline__ void unscale(float (&sums)[results_of_thread], const 
                                         const RowFacts (&of_rows)[2],
                                         const ColumnFacts<2, 2 * results_of_thread>& facts, StepAgain& again, int row,
                                         int column, int lane) {
-  constexpr bool apart = 2 * results_of_thread <= 128;  // as multiply_narrow() has them
-  const Doubt<apart> doubt{problem.halves, problem.tail.rows, problem.tail.columns, row, column, lane};
+  const Doubt<lower_is_apart<2 * results_of_thread>> doubt{
+      problem.halves, problem.tail.rows, problem.tail.columns, row, column, lane};
   const bool any = doubt.mark(sums, of_rows, facts);
 #pragma unroll
   for (int i = 0; i < results_of_thread; ++i) {

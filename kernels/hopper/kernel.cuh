@@ -179,8 +179,7 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
     }
     wait_for_products<0>();
     if (last >= 0) give_back(last);
-      // What the lower halves give belongs to a block that is still small: a sum is rounded once less.
-#pragma unroll
+#pragma unroll  // to a block, which is still small: so a sum is rounded once less
     for (int at = 0; at < width / 2; ++at) sums[at] += fmaf(lower[at], problem.halves.reach.down, block[at]);
   }
   __device__ __forceinline__ void give_back(int stage) const {
@@ -196,7 +195,7 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
     for (Order tile{problem}; tile.any(); tile.next()) {
 #pragma unroll
       for (float& sum : sums) sum = 0;
-      if constexpr (width <= 128)
+      if constexpr (lower_is_apart<width>)
         multiply_narrow(sums, ring, group);
       else
         multiply_wide(sums, ring, group);

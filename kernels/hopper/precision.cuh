@@ -64,6 +64,10 @@ struct TwoHalvesLying : TwoHalves {
   static constexpr bool x_lies = true;
 };
 
+// Of products of halves: whether a tile has registers for sums of what lower halves give, apart.
+template <int width>
+inline constexpr bool lower_is_apart = width <= 128;
+
 template <class Precision>
 inline constexpr bool x_lies = [] {
   if constexpr (Precision::pieces == 2) return Precision::x_lies;

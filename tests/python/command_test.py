@@ -29,15 +29,6 @@ class Every(torch.nn.Module):
         return x
 
 
-class Twice(torch.nn.Module):
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x):
-        return self.inner(self.inner(x))
-
-
 class CommandTest(Command):
     # ---- fuse, inspect, unfuse
 
@@ -267,10 +258,7 @@ class CommandTest(Command):
 
     def test_calls_that_double(self):
         """Short in the file, and longer than all memory once they are inlined."""
-        net = torch.nn.ReLU()
-        for _ in range(19):
-            net = Twice(net)
-        torch.jit.script(net).save(self.source)
+        torch.jit.script(models.doubled(19)).save(self.source)
         for words in (("inspect", self.source), ("fuse", self.source, "-o", self.target), ("unfuse", self.source, "-o", self.target)):
             self.refused(3, *words, says="nodes with all calls inlined, which takes too much memory")
 

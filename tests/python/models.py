@@ -70,6 +70,24 @@ def build(body, seed=0, **sizes):
     return space["Written"](**sizes)
 
 
+class Twice(nn.Module):
+    """Each of these in one another doubles what calls are inlined to."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(self.inner(x))
+
+
+def doubled(times):
+    net = nn.ReLU()
+    for _ in range(times):
+        net = Twice(net)
+    return net
+
+
 def function_of(source):
     """A free function from its source."""
     name = f"function{next(counter)}.py"

@@ -1,6 +1,7 @@
 """Threads that fuse, unfuse, script and run models which share classes, be it nn.Linear alone. What goes wrong ends the process or hangs: so
 each is a process of its own."""
 import io
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -8,7 +9,7 @@ import unittest
 
 import torch
 
-from checks import all_calls, library, load, main
+from checks import all_calls, load, main
 
 load()
 
@@ -31,36 +32,25 @@ class Parent(torch.nn.Module):
         return torch.relu(self.net(x))
 
 
-COMMON = f"""
-import json, linecache, sys, threading, torch
-torch.ops.load_library({library()!r})
+COMMON = """
+import json, sys, threading, torch
+from checks import load
+from scripted import net_of
 sys.setswitchinterval(1e-4)
-tailor = torch.ops.tailor
+tailor = load()
 tailor.auto(False)
-def made(source, name):
-    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-    names = dict(globals(), __name__="nets")
-    exec(compile(source, name, "exec"), names)
-    return names
-Child = made('''
-class Child(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gemm, self.bn, self.scale = torch.nn.Linear(8, 12), torch.nn.BatchNorm1d(12), torch.nn.Parameter(torch.randn(12))
-    def forward(self, x):
-        return self.bn(self.gemm(x) * self.scale)
-''', "child.py")["Child"]
-def scripted(body, number, arguments="x", more=""):
-    source = f'''
-class Net{{number}}(torch.nn.Module):
+def scripted(body, number, more=""):
+    source = f'''import torch
+from threads_test import Net as Child
+class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.child = Child()
-{{more}}
-    def forward(self, {{arguments}}):
-        return {{body}}
+{more}
+    def forward(self, x):
+        return {body}
 '''
-    return torch.jit.script(made(source, f"net{{number}}.py")[f"Net{{number}}"]().eval())
+    return torch.jit.script(net_of(source, f"net{number}.py").eval())
 x = torch.randn(4, 8)
 stop, wrong = threading.Event(), []
 def thread(work):
@@ -136,7 +126,8 @@ class PlansTest(unittest.TestCase):
 
 class ThreadsTest(unittest.TestCase):
     def ends(self, body):
-        done = subprocess.run([sys.executable, "-W", "ignore", "-c", COMMON + textwrap.dedent(body)], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", COMMON + textwrap.dedent(body)], capture_output=True, text=True, timeout=120,
+                              cwd=pathlib.Path(__file__).parent)
         self.assertEqual((done.returncode, done.stdout), (0, "ended\n"), done.stderr[-1500:])
 
     def test_two_that_fuse(self):

@@ -298,10 +298,10 @@ class GoodFilesTest(unittest.TestCase):
 
     def test_modules_for_which_torch_makes_up_ops(self):
         """Nodes of no line: torch writes that they come from the characters 0 to 1 of an empty text."""
-        linear = torch.nn.Linear(4, 4)
+        linear, quantize = torch.nn.Linear(4, 4), torch.ao.quantization.quantize_dynamic
         for module in (Recurrent(torch.nn.LSTM(4, 4)), Recurrent(torch.nn.GRU(4, 4)), torch.nn.GRUCell(4, 4), torch.nn.LSTMCell(4, 4),
                        Attention(torch.nn.MultiheadAttention(4, 2)), torch.nn.TransformerEncoderLayer(4, 2), torch.nn.EmbeddingBag(4, 4),
-                       Transposed(), Changed(), torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(linear), {torch.nn.Linear})):
+                       Transposed(), Changed(), *(quantize(torch.nn.Sequential(linear), {torch.nn.Linear}, dtype=d) for d in (torch.qint8, torch.float16))):
             with self.subTest(module=str(module)):
                 path, plain = self.folder / "good.pt", self.folder / "plain.pt"
                 torch.jit.script(module).save(path)

@@ -88,6 +88,8 @@ class SharedTest(Referee):
             self.check(some * (torch.arange(700, device="cuda") % 7 == 0)[:, None], x, f"nothing but {what}")
         # Multiplied by what its row of the gradient is divided by, a number of x is less than float32 has.
         self.exact(torch.full_like(of_out, 2.0**-70), torch.full_like(x, 2.0**-79), "products of 2^-149")
+        # Half of 2^-149 by the row's power of two, and nearly 2^-149 by the number itself.
+        self.check(torch.full_like(of_out, (2 - 2.0**-22) * 2.0**-70), torch.full_like(x, 2.0**-80), "products of nearly 2^-149")
         halves = torch.zeros_like(of_out)
         halves[::2, :160], halves[1::2, 160:] = 1, 2.0**-70
         self.exact(halves, torch.where(torch.arange(700, device="cuda")[:, None] % 2 == 0, 1, 2.0**-79).expand(700, 260).contiguous(), "in half of the rows")

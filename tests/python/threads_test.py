@@ -203,6 +203,31 @@ class ThreadsTest(unittest.TestCase):
             together(fuses, scripts)
         """)
 
+    def test_who_waits_lets_the_others_go_on(self):
+        """One looks at a graph for seconds, and one that has Python's lock waits for him: a third sees that it is let go."""
+        self.ends("""
+            import time
+            net, began, gaps = scripted("torch.cat([" + ", ".join(["self.child(x)"] * 1600) + "])", 0), threading.Event(), [0.0]
+            tailor.auto(True)
+            def looks():
+                began.set()
+                start = time.monotonic()
+                tailor.inspect(net)
+                gaps.append(time.monotonic() - start)
+                stop.set()
+            def scripts():
+                began.wait()
+                scripted("self.child(x) + 1", 1)
+            def counts():
+                last = time.monotonic()
+                while not stop.is_set():
+                    time.sleep(1e-3)
+                    now = time.monotonic()
+                    gaps[0], last = max(gaps[0], now - last), now
+            together(looks, scripts, counts)
+            assert gaps[0] < gaps[1] / 2, gaps
+        """)
+
 
 if __name__ == "__main__":
     main()

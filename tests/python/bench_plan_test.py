@@ -3,10 +3,14 @@ import collections
 import types
 import unittest
 
+import torch
+
 from checks import main
 
 from benchmark import plan  # tools/, put on the path by checks
+from benchmark.arms import Setup
 from benchmark.clock import CpuTimer, figure, rounds_within, take_turns
+from benchmark.numbers import NUMBERS, USUAL
 
 RULE = "linear_mul_batch_norm"
 
@@ -82,6 +86,61 @@ class PlanTest(unittest.TestCase):
         for size, groups in (((8, 16, 4096), 64), ((8, 16, 96), 3), ((8, 16, 7), 1), ((8, 16, 128, 4), 4)):
             self.assertEqual(plan.sized("linear_add_swish_group_norm", *size).groups, groups, size)
         self.assertEqual(plan.sized(RULE, 8, 16, 128, 4).groups, 0)
+
+    def test_numbers(self):
+        points = self.points(["numbers"])
+        self.assertEqual(collections.Counter(point.numbers for point in points), dict.fromkeys(NUMBERS, 4))
+        self.assertEqual({point.numbers for point in self.points(["published"])}, {USUAL})
+        few = plan.points(["quick"], [RULE], [(3, 4, 5, 0)], [], [], "cpu", ["sparse", USUAL])
+        self.assertEqual([point.label() for point in few], ["mul_batch_norm 3x4x5 fp32 eval sparse", "mul_batch_norm 3x4x5 fp32 eval"])
+
+
+class NumbersTest(unittest.TestCase):
+    """They are what their words say."""
+
+    def setUp(self):
+        torch.manual_seed(0)
+
+    def made(self, name, rows=600, columns=400):
+        made = NUMBERS[name].make(rows, columns)
+        self.assertEqual((made.shape, made.dtype), ((rows, columns), torch.float32))
+        return made
+
+    @staticmethod
+    def spread(values):
+        """Standard deviation of the logarithms."""
+        return values.abs().log().std().item()
+
+    def test_zeros(self):
+        for name, share in ((USUAL, 1.0), ("relu", 0.5), ("sparse", 0.01)):
+            self.assertAlmostEqual((self.made(name) != 0).float().mean().item(), share, delta=0.2 * share)
+
+    def test_what_is_of_all_sizes(self):
+        for name, rows, columns in ((USUAL, 0, 0), ("rows", 2, 0), ("columns", 0, 2), ("each", None, None)):
+            made = self.made(name)
+            if rows is None:  # of one normal number the logarithm has 1.1
+                self.assertAlmostEqual(self.spread(made), (2**2 + 1.1**2) ** 0.5, delta=0.1)
+                continue
+            self.assertAlmostEqual(self.spread(made.norm(dim=1)), rows, delta=0.3)
+            self.assertAlmostEqual(self.spread(made.norm(dim=0)), columns, delta=0.3)
+
+    def test_cross_entropy(self):
+        """What autograd gives for such logits and classes."""
+        for name, sigma in (("entropy", 1), ("entropy_sure", 3)):
+            torch.manual_seed(0)
+            made = self.made(name)
+            torch.manual_seed(0)
+            logits, right = (sigma * torch.randn(600, 400)).requires_grad_(), torch.randint(400, (600,))
+            torch.nn.functional.cross_entropy(logits, right).backward()
+            torch.testing.assert_close(made, logits.grad)
+
+    def test_where_they_are(self):
+        """Forward in x, backward in the gradient that comes in."""
+        case = plan.sized(RULE, 60, 80, 100)
+        for mode, of_x, of_y in (("eval", 0.01, 1), ("train", 0.01, 1), ("backward", 1, 0.01)):
+            setup = Setup(plan.Point(case, "fp32", mode, "sparse"), "cpu")
+            for matrix, share in ((setup.x, of_x), (setup.y, of_y)):
+                self.assertAlmostEqual((matrix != 0).float().mean().item(), share, delta=0.5 * share, msg=mode)
 
 
 if __name__ == "__main__":

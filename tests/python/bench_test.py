@@ -283,6 +283,27 @@ class HereTest(unittest.TestCase):
         self.assertIn("script_linear for tailor", out)
 
 
+class NumbersTest(unittest.TestCase):
+    """Rows of unusual numbers are named everywhere, and none is taken for another."""
+
+    def test_they_are_named(self):
+        usual, sparse = (made_up({"linear": 10, "eager": 20, "tailor": us}) for us in (11, 33))
+        sparse["numbers"] = "sparse"
+        run = result(usual, sparse)
+        for text in (page([run], "a.md"), picture([run]), Lines(["tailor"], False, True).row(sparse), compare(run, run), str(list(csv_rows(run)))):
+            self.assertIn("sparse", text)
+            self.assertIn("33", text)
+        self.assertIn("one in a hundred", page([run], "a.md"))
+        self.assertNotIn("Numbers, where", page([result(usual)], "a.md"))
+        self.assertNotIn("in one file only", compare(run, run))
+
+    def test_older_results(self):
+        """They do not say it, and were of normal numbers."""
+        older, newer = (made_up({"linear": 10, "tailor": 11}) for _ in range(2))
+        newer["numbers"] = "normal"
+        self.assertNotIn("in one file only", compare(result(older), result(newer)))
+
+
 class CompareTest(unittest.TestCase):
     def judged(self, old, new, spread=0.01):
         """The last word of each arm's line."""

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from seed_models import build
 
+from .numbers import NUMBERS, USUAL
 from .plan import DTYPES, MODES, Point
 
 
@@ -32,9 +33,12 @@ class Setup:
         with torch.device(device):
             self.model = build(case, seed, randomise=True).to(dtype).train(point.mode != "eval")
             torch.manual_seed(seed + 1)
-            self.x = torch.randn(case.batch, case.in_features, dtype=dtype)
-            self.y = torch.randn(case.batch, case.out_features, dtype=dtype)
-        self.x.requires_grad_(point.mode == "backward")
+            # What is unusual comes in: forward that is x, and backward the gradient.
+            backward = point.mode == "backward"
+            of_x, of_y = (NUMBERS[name].make for name in ((USUAL, point.numbers) if backward else (point.numbers, USUAL)))
+            self.x = of_x(case.batch, case.in_features).to(dtype)
+            self.y = of_y(case.batch, case.out_features).to(dtype)
+        self.x.requires_grad_(backward)
         self.compiler_is_reset = False
 
     def fresh(self) -> torch.nn.Module:

@@ -81,7 +81,8 @@ def row_of(point: Point, names: list, entries: dict, hosted: bool) -> dict:
     """The point's row of the JSON file."""
     case = point.case
     row = {"chain": case.rule, "batch": case.batch, "in": case.in_features, "out": case.out_features,
-           "groups": case.groups, "dtype": point.dtype, "mode": point.mode, "measure": "host" if hosted else "time",
+           "groups": case.groups, "dtype": point.dtype, "mode": point.mode, "numbers": point.numbers,
+           "measure": "host" if hosted else "time",
            "arms": {name: entries[name] for name in names if name in entries}}
     return {**row, "tail": tail(row)} if tail(row) else row
 

@@ -6,6 +6,7 @@ import re
 import sys
 
 from .arms import ARMS, HOSTED, TIMED
+from .numbers import NUMBERS, USUAL
 from .plan import DTYPES, MODELS, MODES, PRESET_HELP, PRESETS, short
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -77,7 +78,7 @@ def make_parser() -> Parser:
 
 Every option with a list takes names with commas between them.""",
         epilog="arms:\n" + described({name: kind.words for name, kind in ARMS.items()}) + "\n\npresets:\n"
-        + described(PRESET_HELP) + "\n\nA time of Tailor's is shown only where its kernels ran; else the word reference "
+        + described(PRESET_HELP) + "\n\nnumbers:\n" + described({name: kind.words for name, kind in NUMBERS.items()}) + "\n\nA time of Tailor's is shown only where its kernels ran; else the word reference "
         "stands there.\nExit status: 0 done, 1 a fault, 2 wrong use, 130 interrupted.")
     what = parser.add_argument_group("what to measure")
     what.add_argument("--preset", type=listed("preset", itself(PRESETS)), metavar="LIST",
@@ -91,6 +92,8 @@ Every option with a list takes names with commas between them.""",
                       help=f"these instead of the preset's: {', '.join(DTYPES)}; tf32 is float32 with TF32 allowed")
     what.add_argument("--mode", type=listed("mode", itself(MODES)), default=[], metavar="LIST",
                       help="these instead of the preset's: " + ", ".join(f"{name} ({words})" for name, words in MODES.items()))
+    what.add_argument("--numbers", type=listed("kind of numbers", itself(NUMBERS)), default=[], metavar="LIST",
+                      help=f"what is in x, and with backward in the gradient that comes in; default: {USUAL}, or the preset's")
     what.add_argument("--arm", type=listed("arm", itself(ARMS)), metavar="LIST",
                       help=f"default: {','.join(TIMED)}; with --host {','.join(HOSTED)}")
     what.add_argument("--host", action="store_true",
@@ -133,7 +136,7 @@ def parse(words: list):
     if options.sources and options.compare:
         fail("--from and --compare exclude each other")
     if (options.sources or options.compare) and any(
-            (options.preset, options.chain, options.size, options.dtype, options.mode, options.arm, options.host)):
+            (options.preset, options.chain, options.size, options.dtype, options.mode, options.numbers, options.arm, options.host)):
         fail("--from and --compare measure nothing: leave out what says what to measure")
     if options.sources and options.json:
         fail("--from writes no JSON: it has read it")

@@ -4,8 +4,9 @@ import statistics
 
 from .arms import ARMS
 from .measure import WARM_UP
+from .numbers import NUMBERS, USUAL
 from .plan import DTYPES, MODES, short
-from .results import above_linear, arms_of, measured, over_linear
+from .results import above_linear, arms_of, measured, numbers_of, over_linear
 from .tables import error_ratio, figure_words, path_words, ratio_words, size_words, tail_words
 
 MANY = 10  # sizes, of which a mean says more than a list
@@ -29,7 +30,7 @@ Tailor takes above the linear, over the time to copy as many bytes as the linear
 `torch.ops.tailor.calls()` counted while the time was taken; where the reference had a part in it, its time is torch's and not
 Tailor's, and the word stands in its place.
 
-{arms}
+{arms}{numbers}
 
 To measure again: `tools/bench --json FILE` on each machine, then
 `tools/bench --from FILE… --markdown docs/performance.md --svg docs/performance.svg`.
@@ -213,5 +214,8 @@ def page(runs: list, path: str, picture: str = "", scatter: str = "") -> str:
     arms = "Arms: " + "; ".join(f"`{arm}`: {ARMS[arm].words}" for arm in used) + "."
     on_cpu = {run["flush"] for run in runs if run["machine"]["device"] == "cpu"}
     flush = {(): "", (True,): ", with the caches written full too", (False,): ", with warm caches"}.get(tuple(on_cpu), "")
-    parts.append(HOW.format(flush=flush, warm_up=WARM_UP, arms=arms).rstrip())
+    unusual = [name for name in NUMBERS if name != USUAL and any(numbers_of(row) == name for run in runs for row in run["points"])]
+    numbers = "" if not unusual else ("\n\nNumbers, where a size names them: of x, or with backward of the gradient that comes in. "
+                                      + "; ".join(f"`{name}`: {NUMBERS[name].words}" for name in unusual) + ".")
+    parts.append(HOW.format(flush=flush, warm_up=WARM_UP, arms=arms, numbers=numbers).rstrip())
     return "\n\n".join(parts) + "\n"

@@ -7,6 +7,8 @@ import torch
 
 from seed_models import PUBLISHED, Case
 
+from .numbers import NUMBERS, USUAL
+
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32, "fp32": torch.float32,
           "fp64": torch.float64}
 MODES = {"eval": "inference", "train": "training forward", "backward": "forward and backward"}
@@ -20,9 +22,10 @@ class Point(NamedTuple):
     case: Case
     dtype: str
     mode: str
+    numbers: str = USUAL
 
     def label(self) -> str:
-        return f"{short(self.case.rule)} {size_of(self.case)} {self.dtype} {self.mode}"
+        return f"{short(self.case.rule)} {size_of(self.case)} {self.dtype} {self.mode}" + ("" if self.numbers == USUAL else f" {self.numbers}")
 
 
 def short(rule: str) -> str:
@@ -48,10 +51,11 @@ def everywhere(*sizes, rules=tuple(MODELS)) -> list:
 
 
 class Block(NamedTuple):
-    """Every case with every dtype in every mode."""
+    """Every case with every dtype in every mode, of all these numbers."""
     cases: list
     dtypes: list
     modes: list
+    numbers: tuple = (USUAL,)
 
 
 def between(count: int) -> list:
@@ -76,6 +80,8 @@ PRESETS = {
     "sweep": [Block(between(30), ["bf16", "fp16", "tf32", "fp32"], ["eval"])],
     "cpu": [Block(everywhere((128, 1024, 512), (1024, 1024, 1024)), ["fp32"], list(MODES))],
     "quick": [Block(everywhere((256, 512, 512)), ["fp32"], ["eval"])],
+    "numbers": [Block([sized("linear_sigmoid_mul_add", *size) for size in ((32768, 1024, 4096), (1024, 8192, 8192))],
+                      ["fp32"], ["eval", "backward"], tuple(NUMBERS))],
     "host": [Block(everywhere((16, 256, 256)), ["bf16", "fp32"], ["eval"])],
 }
 PRESET_HELP = {
@@ -85,11 +91,12 @@ PRESET_HELP = {
     "sweep": "30 sizes anywhere between: with --arm linear,tailor and --scatter",
     "cpu": "two sizes for a CPU",
     "quick": "one small size of every chain, to see that all is well",
+    "numbers": "two sizes in float32, of all kinds of numbers",
     "host": "next to no work: for --host",
 }
 
 
-def points(presets: list, chains: list, sizes: list, dtypes: list, modes: list, device: str) -> list:
+def points(presets: list, chains: list, sizes: list, dtypes: list, modes: list, device: str, numbers: list = ()) -> list:
     """The presets' points, in order and each once. A list that is not empty stands in for the presets' own."""
     result = []
     for block in (block for name in presets for block in PRESETS[name]):
@@ -99,5 +106,5 @@ def points(presets: list, chains: list, sizes: list, dtypes: list, modes: list, 
         for mode in modes or block.modes:
             for dtype in dtypes or block.dtypes:
                 if dtype != "tf32" or device == "cuda":
-                    result += [Point(case, dtype, mode) for case in cases]
+                    result += [Point(case, dtype, mode, kind) for case in cases for kind in numbers or block.numbers]
     return list(dict.fromkeys(result))

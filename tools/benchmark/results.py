@@ -6,6 +6,7 @@ import os
 import pathlib
 
 from .arms import ARMS
+from .numbers import USUAL
 from .paths import MEASURED
 
 FORMAT = 1
@@ -49,7 +50,12 @@ def read_json(path: str, tool: str = "bench", format_key: str = "format", versio
 
 
 def key_of(row: dict) -> tuple:
-    return tuple(row[name] for name in ("chain", "batch", "in", "out", "groups", "dtype", "mode", "measure"))
+    return (*(row[name] for name in ("chain", "batch", "in", "out", "groups", "dtype", "mode", "measure")), numbers_of(row))
+
+
+def numbers_of(row: dict) -> str:
+    """What was in its matrices; older results do not say it."""
+    return row.get("numbers", USUAL)
 
 
 def measured(row: dict, arm: str) -> dict:
@@ -96,7 +102,7 @@ def arms_of(rows: list) -> list:
     return [name for name in ARMS if any(name in row["arms"] for row in rows)]
 
 
-COLUMNS = ["device", "chain", "batch", "in", "out", "groups", "dtype", "mode", "measure", "arm", "status", "us", "p10",
+COLUMNS = ["device", "chain", "batch", "in", "out", "groups", "dtype", "mode", "numbers", "measure", "arm", "status", "us", "p10",
            "p90", "rounds", "over_linear", "above_linear_us", "max_error", "rms_error", "peak_bytes", "paths", "reason"]
 
 
@@ -107,7 +113,7 @@ def csv_rows(run: dict):
             if entry["status"] != MEASURED:
                 entry = {**entry, "us": entry["status"]}
             paths = " ".join(f"{path}={count}" for path, count in sorted(entry.get("paths", {}).items()))
-            yield {**row, **entry, "device": device, "arm": arm, "over_linear": over_linear(row, arm),
+            yield {**row, **entry, "device": device, "numbers": numbers_of(row), "arm": arm, "over_linear": over_linear(row, arm),
                    "above_linear_us": above_linear(row, arm), "paths": paths}
 
 

@@ -12,6 +12,7 @@ from .arms import ARMS
 from .clock import CpuTimer, CudaTimer, HostTimer
 from .machine import describe_machine, describe_versions, today
 from .measure import Conditions, measure, unmeasured
+from .numbers import USUAL
 from .options import fail
 from .plan import points
 from .results import FORMAT, write_json
@@ -72,7 +73,7 @@ def run(options) -> dict:
     if options.threads:
         torch.set_num_threads(options.threads)
     preset = options.preset or ["host" if options.host else "published" if device == "cuda" else "cpu"]
-    plan = points(preset, options.chain, options.size, options.dtype, options.mode, device)
+    plan = points(preset, options.chain, options.size, options.dtype, options.mode, device, options.numbers)
     if not plan:
         fail("nothing to measure: no size of this preset has these chains and dtypes")
     warnings.filterwarnings("ignore")  # torch's advice, some of it at every call
@@ -82,7 +83,7 @@ def run(options) -> dict:
     result = {"format": FORMAT, "complete": False, "date": today(), "machine": describe_machine(device),
               "versions": describe_versions(options.commit), "planned": len(plan), "seed": options.seed,
               "flush": device == "cuda" or options.flush, "points": []}
-    lines, progress = Lines(options.arm, options.host), Progress()
+    lines, progress = Lines(options.arm, options.host, any(point.numbers != USUAL for point in plan)), Progress()
     print(f"{result['machine'].get('gpu') or result['machine']['cpu']}, {torch.get_num_threads()} CPU threads, torch "
           f"{torch.__version__}, Tailor {result['versions']['tailor'] or 'not loaded'}\n\n{lines.head()}", flush=True)
     if options.time_limit:

@@ -1,7 +1,8 @@
 """Figures as words, and the table on the terminal: a line for each point, as soon as it is measured."""
+from .numbers import USUAL
 from .paths import MEASURED
 from .plan import short
-from .results import above_linear, measured, over_linear, spread, tail, yardstick
+from .results import above_linear, measured, numbers_of, over_linear, spread, tail, yardstick
 
 LEFT, RIGHT = -1, 1
 
@@ -36,7 +37,9 @@ def tail_words(row: dict) -> str:
 
 
 def size_words(row: dict) -> str:
-    return f"{row['batch']}×{row['in']}→{row['out']}"
+    """With what was in the matrices, where that is unusual."""
+    numbers = numbers_of(row)
+    return f"{row['batch']}×{row['in']}→{row['out']}" + ("" if numbers == USUAL else f" {numbers}")
 
 
 def path_words(row: dict, arm: str = "tailor") -> str:
@@ -54,10 +57,10 @@ def error_ratio(row: dict, arm: str = "tailor"):
 class Lines:
     """The terminal's table. Its columns are as wide as anything that may come."""
 
-    def __init__(self, arms: list, hosted: bool):
+    def __init__(self, arms: list, hosted: bool, unusual: bool = False):
         self.hosted = hosted
         self.arms = arms
-        self.columns = [("chain", 26, LEFT), ("size", 16, LEFT), ("dtype", 5, LEFT), ("mode", 8, LEFT)]
+        self.columns = [("chain", 26, LEFT), ("size", 29 if unusual else 16, LEFT), ("dtype", 5, LEFT), ("mode", 8, LEFT)]
         self.columns += [(arm, max(11, len(arm)), RIGHT) for arm in arms]
         if hosted:
             self.columns += [(f"{arm}-linear", 13, RIGHT) for arm in ("op", "tailor") if arm in arms]

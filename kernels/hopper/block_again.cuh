@@ -12,10 +12,70 @@ struct alignas(16) StepAgain {
   float at[depth][line];
 
   // A thread's two rows are side by side, and its four pairs of columns.
-  static __device__ __forceinline__ int place_of_row(int row) { return row % 8 * 2 + row / 8; }
-  static __device__ __forceinline__ int place_of_column(int column) {
+  static constexpr __host__ __device__ int place_of_row(int row) { return row % 8 * 2 + row / 8; }
+  static constexpr __host__ __device__ int place_of_column(int column) {
     return rows + column % 8 / 2 * 8 + column / 8 * 2 + column % 2;
   }
+};
+
+// What a lane brings of a matrix, step after step: four neighbours in memory, of sixteen rows. Of a row, or of four where the matrix lies
+// transposed. `Place` says where a row's numbers are in a step.
+template <int (&place)(int)>
+class LaneAgain {
+ public:
+  using Packet = Columns<float, 4>;
+
+  // Of the matrix the rows from `first` on, which are those from `first_here` on of a step.
+  __device__ __forceinline__ LaneAgain(const FloatMatrix& matrix, int first, int first_here, int inner, int lane)
+      : matrix_(matrix),
+        own_row_(matrix.transposed ? lane % 4 * 4 : lane / 2),
+        own_depth_(matrix.transposed ? lane / 4 : lane % 2 * 4),
+        row_(first + own_row_),
+        inner_(inner),
+        to_(own_depth_ * StepAgain::line + place(first_here + own_row_)),
+        step_(matrix.transposed ? StepAgain::depth * matrix.stride : StepAgain::depth),
+        next_(matrix.transposed ? matrix.from + own_depth_ * matrix.stride + row_
+                                : matrix.from + min(std::int64_t{row_}, matrix.rows - 1) * matrix.stride + own_depth_),
+        is_whole_(matrix.transposed ? reinterpret_cast<std::uintptr_t>(next_) % 16 == 0 && matrix.stride % 4 == 0 &&
+                                          row_ + 4 <= matrix.rows
+                                    : matrix.aligned) {}
+
+  // Each time those of the next step.
+  __device__ __forceinline__ Packet bring(int k) {
+    if (!is_whole_ || k + StepAgain::depth > inner_) return bring_some(k + own_depth_);
+    const float4 all = read_only(reinterpret_cast<const float4*>(next_));
+    next_ += step_;
+    return reinterpret_cast<const Packet&>(all);
+  }
+
+  __device__ __forceinline__ void put(const Packet& packet, StepAgain& step) const {
+    float* const to = &step.at[0][0] + to_;
+    if (matrix_.transposed) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to[place(i) - place(0)] = packet.at[i];
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to[i * StepAgain::line] = packet.at[i];
+    }
+  }
+
+ private:
+  __device__ __forceinline__ Packet bring_some(int k) const {
+    if (!matrix_.transposed) return read_columns<4>(matrix_, row_, k, inner_);
+    Packet out = {};
+    if (k >= inner_) return out;
+    const float* const from = matrix_.from + k * matrix_.stride + row_;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (row_ + i < matrix_.rows) out.at[i] = read_only(from + i);
+    return out;
+  }
+
+  const FloatMatrix& matrix_;
+  const int own_row_, own_depth_, row_, inner_, to_;
+  const std::int64_t step_;
+  const float* next_;
+  const bool is_whole_;
 };
 
 class BlockAgain {
@@ -34,30 +94,34 @@ class BlockAgain {
 
   __device__ __forceinline__ BlockAgain(StepAgain& step, const FloatMatrix& x, int row, const FloatMatrix& weight,
                                         int column, int inner, int lane)
-      : step_(step), x_(x), weight_(weight), row_(row), column_(column), inner_(inner), lane_(lane) {}
+      : step_(step),
+        x_(x, row, 0, inner, lane),
+        w_{{weight, column, 0, inner, lane}, {weight, column + 16, 16, inner, lane}},
+        inner_(inner),
+        lane_(lane) {}
 
   // Sums of few products are added up, and what that loses is the next one's beginning: a long sum loses nothing.
-  __device__ __forceinline__ void compute(Results& results) const {
+  __device__ __forceinline__ void compute(Results& results) {
     Results sums = {};
 #pragma unroll
     for (auto& row : results)
 #pragma unroll
       for (float& result : row) result = 0;
-    Packet x = bring(x_, row_, 0);
-    Packet w[2] = {bring(weight_, column_, 0), bring(weight_, column_ + 16, 0)};
+    Packet x = x_.bring(0);
+    OfColumns::Packet w[2] = {w_[0].bring(0), w_[1].bring(0)};
 #pragma unroll 1
     for (int k = 0; k < inner_; k += StepAgain::depth) {
       __syncwarp();  // the step before has been read
-      put(x, x_.transposed, [](int row) { return StepAgain::place_of_row(row); });
-      put(w[0], weight_.transposed, [](int column) { return StepAgain::place_of_column(column); });
-      put(w[1], weight_.transposed, [](int column) { return StepAgain::place_of_column(column + 16); });
+      x_.put(x, step_);
+      w_[0].put(w[0], step_);
+      w_[1].put(w[1], step_);
       __syncwarp();
       const int next = k + StepAgain::depth;
-      x = bring(x_, row_, next);
-      w[0] = bring(weight_, column_, next);
-      w[1] = bring(weight_, column_ + 16, next);
+      x = x_.bring(next);
+      w[0] = w_[0].bring(next);
+      w[1] = w_[1].bring(next);
       add_step(sums);
-      constexpr int few = 2 * StepAgain::depth;
+      constexpr int few = 4 * StepAgain::depth;
       if (next % few == 0 || next >= inner_) add_up(results, sums);
     }
 #pragma unroll
@@ -67,37 +131,9 @@ class BlockAgain {
   }
 
  private:
-  using Packet = Columns<float, 4>;  // neighbours in memory, of sixteen rows
-
-  // Where a lane's packet begins: of a row, or of four where the matrix lies transposed.
-  __device__ __forceinline__ int own_row(bool transposed) const { return transposed ? lane_ % 4 * 4 : lane_ / 2; }
-  __device__ __forceinline__ int own_depth(bool transposed) const { return transposed ? lane_ / 4 : lane_ % 2 * 4; }
-
-  __device__ __forceinline__ Packet bring(const FloatMatrix& matrix, int first, int k) const {
-    const int row = first + own_row(matrix.transposed);
-    k += own_depth(matrix.transposed);
-    if (!matrix.transposed) return read_columns<4>(matrix, row, k, inner_);
-    Packet out = {};
-    if (k >= inner_) return out;
-    const float* const from = matrix.from + k * matrix.stride + row;
-    if (reinterpret_cast<std::uintptr_t>(from) % 16 == 0 && row + 4 <= matrix.rows) {
-      const float4 all = read_only(reinterpret_cast<const float4*>(from));
-      return reinterpret_cast<const Packet&>(all);
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if (row + i < matrix.rows) out.at[i] = read_only(from + i);
-    return out;
-  }
-
-  template <class Place>
-  __device__ __forceinline__ void put(const Packet& packet, bool transposed, Place place) const {
-    const int row = own_row(transposed);
-    const int depth = own_depth(transposed);
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      step_.at[transposed ? depth : depth + i][place(transposed ? row + i : row)] = packet.at[i];
-  }
+  using OfRows = LaneAgain<StepAgain::place_of_row>;
+  using OfColumns = LaneAgain<StepAgain::place_of_column>;
+  using Packet = OfRows::Packet;
 
   __device__ __forceinline__ void add_step(Results& sums) const {
 #pragma unroll
@@ -132,9 +168,9 @@ class BlockAgain {
   }
 
   StepAgain& step_;
-  const FloatMatrix& x_;
-  const FloatMatrix& weight_;
-  const int row_, column_, inner_, lane_;
+  OfRows x_;
+  OfColumns w_[2];
+  const int inner_, lane_;
 };
 
 }  // namespace tailor::hopper

@@ -19,7 +19,7 @@ struct alignas(16) StepAgain {
 };
 
 // What a lane brings of a matrix, step after step: four neighbours in memory, of sixteen rows. Of a row, or of four where the matrix lies
-// transposed. `Place` says where a row's numbers are in a step.
+// transposed. `place` says where a row's numbers are in a step.
 template <int (&place)(int)>
 class LaneAgain {
  public:

@@ -104,7 +104,7 @@ class FewRowsTest(Float32):
         self.assertTrue(bool((self.product(x, weight, "a row of zeros") == 0).all()))
 
     def test_ordinary_numbers_are_not_computed_again(self):
-        """Which takes many times as long."""
+        """Which takes some times as long."""
         x, weight = torch.randn(128, 4096, device="cuda"), torch.randn(4096, 4096, device="cuda") / 64
         x[:, ::2].relu_()
 
@@ -121,7 +121,7 @@ class FewRowsTest(Float32):
         ordinary = fastest(lambda: self.product(x, weight, "ordinary"))
         weight[:, 7] = torch.nan
         again = fastest(lambda: self.product(x, weight, "each row of the weight has a NaN"))
-        self.assertLess(5 * ordinary, again, f"{ordinary} ms, {again} ms where all is computed again")
+        self.assertLess(2 * ordinary, again, f"{ordinary} ms, {again} ms where all is computed again")
 
     def test_with_gradients(self):
         """The tail is apart then, and the linear before it counts by itself."""

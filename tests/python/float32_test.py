@@ -118,6 +118,16 @@ class ErrorTest(Float32):
         weight = torch.stack([F.pad(row[torch.randperm(192, device="cuda")], (0, 64)) for _ in range(256)])  # all before the last step
         self.exact(torch.ones(130, 256, device="cuda"), weight, "in a tile")
 
+    def test_one_product_above_all_others(self):
+        """Beside it the tensor cores cut them off: as docs/float32.md promises, but for K hardly more."""
+        for inner in (256, 1024):
+            x = torch.full((130, inner), 5.65625, device="cuda")
+            x[:, 0] = 2.0**14
+            weight = x[:1].expand(272, inner).contiguous()
+            exact = (x[0].double() ** 2).sum()
+            off = ((self.product(x, weight, "one above all").double() - exact).abs().max() / exact).item()
+            self.assertLess(off, 2.0**-19 + inner * 2.0**-29 if FEW_ROWS else 2.0**-18 + inner * 2.0**-30)
+
     def test_integers_of_24_bits(self):
         """Neighbours cancel, and sums are exact in float32, whose last digit two halves do not hold."""
         for seed in range(4):

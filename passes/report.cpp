@@ -2,23 +2,30 @@
 #include <cstdio>
 
 #include "tailor/tailor.h"
+#include "utf8.h"
 
 namespace tailor {
 namespace {
 
+// JSON is UTF-8: bytes that are not, in the name of a source file say, are written as people see them.
 std::string quoted(const std::string& text) {
   std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
+  for (std::size_t at = 0; at < text.size();) {
+    const auto [length, code] = character_at(text, at);
+    const char c = text[at];
+    if (length == 0) {
+      result += '\\' + spoken_byte(c);
+    } else if (c == '"' || c == '\\') {
       result += '\\';
       result += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
+    } else if (code < 0x20) {
       char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
+      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(code));
       result += escape;
     } else {
-      result += c;
+      result.append(text, at, length);
     }
+    at += std::max<std::size_t>(length, 1);
   }
   return result + "\"";
 }

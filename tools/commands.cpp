@@ -203,8 +203,8 @@ void fuse(const Request& request, std::ostream& out) {
 
   StagedFile output(request.output);
   write(module, file, request, progress, output);
-  commit(out, {report_file.get(), drawing.get(), &output});
   warn_of_losses(file, request);
+  commit(out, {report_file.get(), drawing.get(), &output});
 }
 
 void inspect(const Request& request, std::ostream& out) {
@@ -234,8 +234,8 @@ void unfuse(const Request& request, std::ostream& out) {
     throw Failure(Exit::verification, request.input + ": not written: some of Tailor's ops could not be undone");
   }
   out << whole(request.output) << " loads without Tailor\n";
-  commit(out, {report_file.get(), &output});
   warn_of_losses(file, request);
+  commit(out, {report_file.get(), &output});
 }
 
 }  // namespace tailor::tool

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../passes/calls.h"
+#include "../passes/utf8.h"
 #include "flow.h"
 #include "layout.h"
 
@@ -51,28 +52,13 @@ std::string number(double value) {
   return text;
 }
 
-// How many bytes the UTF-8 character at `at` has; 0 where there is none.
-std::size_t character_bytes(const std::string& text, std::size_t at) {
-  const auto first = static_cast<unsigned char>(text[at]);
-  const std::size_t length = first < 0x80   ? 1
-                             : first < 0xC2 ? 0
-                             : first < 0xE0 ? 2
-                             : first < 0xF0 ? 3
-                             : first < 0xF5 ? 4
-                                            : 0;
-  if (length == 0 || at + length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if ((static_cast<unsigned char>(text[at + i]) & 0xC0) != 0x80) return 0;
-  return length;
-}
-
 // Text for XML. Names come from files: what is no UTF-8 or no character that XML allows becomes a question mark.
 std::string escape(const std::string& text) {
   std::string safe;
   for (std::size_t i = 0; i < text.size();) {
-    const auto length = character_bytes(text, i);
+    const auto [length, code] = character_at(text, i);
     const char c = text[i];
-    if (length == 0 || (length == 1 && (static_cast<unsigned char>(c) < 0x20 || c == 0x7F)))
+    if (length == 0 || code < 0x20 || code == 0x7F || code == 0xFFFE || code == 0xFFFF)
       safe += '?';
     else if (c == '&')
       safe += "&amp;";

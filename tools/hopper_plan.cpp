@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,7 +47,9 @@ std::int64_t number(std::string_view text) {
   char* end = nullptr;
   const std::string copy(text);
   const long long value = std::strtoll(copy.c_str(), &end, 10);
-  if (copy.empty() || *end != 0 || value < 0) wrong("'" + copy + "' is no number");
+  constexpr long long most = std::numeric_limits<int>::max();  // estimates of more are beyond their types
+  if (copy.empty() || *end != 0 || value < 1 || value > most)
+    wrong("'" + copy + "' is no number from 1 to " + std::to_string(most));
   return value;
 }
 
@@ -81,7 +84,6 @@ Question read(const std::vector<std::string_view>& words) {
       sizes.push_back(number(word));
   }
   if (sizes.size() != 3) wrong("it takes three sizes");
-  if (question.shape.processors < 1) wrong("a GPU has processors");
   if (question.shape.batch_statistics && question.shape.group_width != 0) wrong("a tail has one norm");
   const std::string& dtype = question.dtype;
   if (dtype != "bfloat16" && dtype != "float16" && dtype != "tf32" && dtype != "float32")

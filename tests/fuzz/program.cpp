@@ -1,8 +1,11 @@
 #include "program.h"
 
+#include <unistd.h>
+
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 
@@ -29,6 +32,12 @@ std::string quoted(const std::string& text) {
       result += c;
   }
   return result + '"';
+}
+
+bool can_be_written(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  return !std::filesystem::is_directory(path, error) && access(folder.c_str(), W_OK) == 0;
 }
 
 std::string json(std::int64_t number) { return std::to_string(number); }
@@ -65,10 +74,14 @@ Arguments::Arguments(int count, char** words, std::map<std::string, std::string>
     const auto option = values_.find(name);
     if (option == values_.end()) refuse("there is no '" + word + "'");
     if (++i == count) refuse(word + " lacks its value");
-    if (number_in(option->second) && !number_in(words[i])) refuse(word + " takes a number, got '" + words[i] + "'");
+    if (number_in(option->second) && number_in(words[i]).value_or(-1) < 0)
+      refuse(word + " takes a number from 0 on, got '" + words[i] + "'");
     option->second = words[i];
     if (name != "json") command_ += " " + word + " " + words[i];
   }
+  // Better now than after hours.
+  if (const std::string& record = values_["json"]; !record.empty() && !can_be_written(record))
+    refuse("'" + record + "' cannot be written");
 }
 
 std::int64_t Arguments::number(const std::string& name) const { return number_in(values_.at(name)).value(); }

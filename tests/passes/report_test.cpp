@@ -18,6 +18,13 @@ TEST(Report, Json) {
                 "and\\u000a\\u0001\"}]}");
 }
 
+TEST(Report, JsonIsUtf8) {
+  Report report;
+  report.sites.push_back({"", "forward", "\u00e9\xff\xc3(\xed\xa0\x80.py:3", false, ""});
+  EXPECT_NE(report.json().find("\"source\": \"\u00e9\\\\xff\\\\xc3(\\\\xed\\\\xa0\\\\x80.py:3\""), std::string::npos)
+      << report.json();
+}
+
 TEST(Report, CountsTheFused) {
   Report report;
   EXPECT_EQ(report.fused(), 0u);

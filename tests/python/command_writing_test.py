@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import time
+import zipfile
 
 from checks import main
 from command import COMMAND, Command
@@ -125,6 +126,22 @@ class WritingTest(Command):
             self.assertLessEqual(set(os.listdir(self.folder)), {"fused.pt", "model.pt"})
             if status == 0 or self.target.exists():  # ended right after it was done
                 self.done("inspect", self.target)
+
+    def test_nobody_hears_what_would_be_lost(self):
+        """A record that is no module's, and messages that go nowhere: the process ends at them, and leaves no file."""
+        with zipfile.ZipFile(self.source) as old, zipfile.ZipFile(self.folder / "more.pt", "w") as new:
+            for name in old.namelist():
+                new.writestr(name, old.read(name))
+            new.writestr(old.namelist()[0].split("/")[0] + "/foreign", b"hello")
+        for words in (["fuse"], ["unfuse"]):
+            reader, writer = os.pipe()
+            os.close(reader)
+            done = subprocess.run([COMMAND, *words, self.folder / "more.pt", "-o", self.target], stdout=subprocess.DEVNULL, stderr=writer)
+            os.close(writer)
+            self.assertEqual((done.returncode, os.listdir(self.folder).count("fused.pt")), (-signal.SIGPIPE, 0), words)
+            self.assertIn("foreign", self.run_command(*words, self.folder / "more.pt", "-o", self.target).stderr)
+            self.assertEqual(sorted(os.listdir(self.folder)), ["fused.pt", "model.pt", "more.pt"])
+            self.target.unlink()
 
     def test_progress_only_for_people(self):
         self.assertEqual(self.run_command("inspect", self.source).stderr, "")

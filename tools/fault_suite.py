@@ -15,6 +15,7 @@ import time
 from fault_workshop import Wrong, plural
 
 SKIPPED = 77  # the exit status of a test program that cannot run here, tests/CMakeLists.txt
+STARTED = {"python/fuzz_arguments_test": ("tests/fuzz_files", "tests/fuzz_pass")}  # programs, by tests in Python
 
 
 @functools.cache
@@ -281,9 +282,10 @@ class Suite:
         return self.matching(fault.tests + (fault.gpu_tests if has_gpu() else []), fault.name)
 
     def targets(self, tests, workshop):
-        """What has to be built before these tests can run: what all Python tests load or start, and programs."""
-        commands = {pathlib.Path(self.programs[t.rpartition("/")[0]].command[0]) for t in tests}
-        return ["libtailor.so", "tailor", "hopper_plan",
+        """What has to be built before these tests can run: what all Python tests load or start, what some of them do, and programs."""
+        names = {t.rpartition("/")[0] for t in tests}
+        commands = {pathlib.Path(self.programs[name].command[0]) for name in names}
+        return ["libtailor.so", "tailor", "hopper_plan", *(target for name in sorted(names) for target in STARTED.get(name, ())),
                 *(str(path.relative_to(workshop.build)) for path in commands if path.is_relative_to(workshop.build / "tests"))]
 
     def run(self, tests, limit=None):

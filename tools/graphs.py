@@ -2,17 +2,20 @@
 
     python tools/graphs.py LIBRARY [FILE]
 
-The models are those of tools/seed_models.py. The graphs are TorchScript's own, printed so that a person can read them;
-docs/graphs.md says what that leaves out.
+FILE is replaced: docs/graphs.md of this checkout, if nothing is said. The models are those of tools/seed_models.py. The graphs
+are TorchScript's own, printed so that a person can read them; docs/graphs.md says what that leaves out.
 """
 import inspect
 import pathlib
-import sys
 import textwrap
 
 import torch
 
+from arguments import Parser, output_file
+from output_files import write
 from seed_models import REDUCED, SIX, build
+
+PLACE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "graphs.md"
 
 HEAD = """# Before and after
 
@@ -150,12 +153,16 @@ def section(name):
 
 
 def main():
-    if len(sys.argv) not in (2, 3):
-        sys.exit(__doc__)
-    torch.ops.load_library(sys.argv[1])
-    torch.ops.tailor.auto(False)  # 'before' is to stay as it is
-    file = pathlib.Path(sys.argv[2] if len(sys.argv) == 3 else pathlib.Path(__file__).parents[1] / "docs" / "graphs.md")
-    file.write_text("\n".join([HEAD, *(section(name) for name in SIX)]))
+    parser = Parser(description=__doc__, prog="tools/graphs.py")
+    parser.add_argument("library", metavar="LIBRARY", help="libtailor.so")
+    parser.add_argument("file", nargs="?", type=output_file, metavar="FILE", default=str(PLACE), help="is replaced; docs/graphs.md")
+    chosen = parser.parse_args()
+    try:
+        torch.ops.load_library(chosen.library)
+        torch.ops.tailor.auto(False)  # 'before' is to stay as it is
+    except (OSError, AttributeError):
+        parser.error(f"{chosen.library} is no library of Tailor's that loads here")
+    write(chosen.file, "\n".join([HEAD, *(section(name) for name in SIX)]))
 
 
 if __name__ == "__main__":

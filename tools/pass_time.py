@@ -2,15 +2,17 @@
 
     python tools/pass_time.py build/pass_time docs
 
-Where valgrind is installed it also counts the instructions at three sizes, which takes some minutes.
+Both files are replaced. Where valgrind is installed it also counts the instructions at three sizes, which takes some minutes.
 """
 import json
 import math
 import pathlib
 import shutil
 import subprocess
-import sys
 import tempfile
+
+from arguments import Parser, output_file
+from output_files import write
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 640, 400, 72, 24, 24, 56
 
@@ -107,14 +109,30 @@ To measure again: `cmake --build build --target pass_time`, then `python tools/p
 """
 
 
+def pages_in(folder: str) -> list:
+    """A type for argparse: the files that are written there."""
+    return [output_file(str(pathlib.Path(folder, name))) for name in ("pass-time.svg", "pass-time.md")]
+
+
 def main():
-    program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-    done = subprocess.run([program], check=True, stdout=subprocess.PIPE, text=True)
-    points = [json.loads(line) for line in done.stdout.splitlines()]
-    count_instructions(program, points)
-    (folder / "pass-time.svg").write_text(figure(points))
-    (folder / "pass-time.md").write_text(page(points))
-    print(page(points))
+    parser = Parser(description=__doc__, prog="tools/pass_time.py")
+    parser.add_argument("program", metavar="PROGRAM", help="the finished program `pass_time`")
+    parser.add_argument("pages", type=pages_in, metavar="FOLDER", help="pass-time.md and pass-time.svg in it are replaced")
+    chosen = parser.parse_args()
+    try:
+        done = subprocess.run([chosen.program], check=True, stdout=subprocess.PIPE, text=True)
+        points = [json.loads(line) for line in done.stdout.splitlines()]
+        count_instructions(chosen.program, points)
+        texts = figure(points), page(points)
+    except OSError as error:
+        parser.error(f"{chosen.program} cannot be run: {error.strerror}")
+    except subprocess.CalledProcessError as error:
+        parser.error(f"{error.cmd[0]} ended with status {error.returncode}")
+    except (KeyError, TypeError, ValueError):
+        parser.error(f"{chosen.program} printed something else than `pass_time` does")
+    for path, text in zip(chosen.pages, texts):
+        write(path, text)
+    print(texts[-1])
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ its log, and before, with `begin`, so that no record of an earlier run is taken 
 import json
 import pathlib
 import re
-import sys
 
 import trust_record
+from arguments import Parser
 
 FOLDER = pathlib.Path("Testing/Temporary")
 BEGUN = FOLDER / "Begun"
@@ -73,7 +73,7 @@ def short_runs(log, skipped=()):
 def last_log():
     """CTest gives its log the final name only after this ran."""
     there = [path for path in (FOLDER / "LastTest.log.tmp", FOLDER / "LastTest.log") if path.exists()]
-    return max(there, key=lambda path: path.stat().st_mtime_ns)
+    return max(there, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
 def names(file, log):
@@ -90,12 +90,15 @@ def begin():
 
 
 def main():
-    if sys.argv[1:] == ["begin"]:
+    parser = Parser(description=__doc__, prog="tools/test_totals.py")
+    parser.add_argument("begin", nargs="?", choices=["begin"], help=f"before the run: only leave the mark {BEGUN}")
+    if parser.parse_args().begin:
         return begin()
-    log = last_log()
+    if (log := last_log()) is None:
+        parser.error(f"there is no log of CTest in {FOLDER}: run this in a build tree whose tests have run")
     text, failed, skipped = log.read_text(errors="replace"), names("LastTestsFailed.log", log), names("LastTestsDisabled.log", log)
     print(*short_runs(text, skipped), totals(text, failed, skipped), sep="\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

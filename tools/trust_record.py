@@ -13,11 +13,13 @@ import pathlib
 import re
 import subprocess
 
+import output_files
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def write(path, record):
-    pathlib.Path(path).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    output_files.write(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 def commit(but="docs"):

@@ -5,7 +5,7 @@ from .compare import compare
 from .options import fail, parse
 from .page import page
 from .picture import picture
-from .results import Unreadable, arms_of, read_json, write, write_csv
+from .results import Unreadable, arms_of, nothing_ran, read_json, write, write_csv
 from .run import run
 from .scatter import scatter
 from .tables import Lines
@@ -31,6 +31,15 @@ def write_files(runs: list, options):
         write(options.markdown, page(runs, options.markdown, options.svg, options.scatter))
 
 
+def status_of(measured: dict, options) -> int:
+    if not (options.time_limit or measured["complete"]):
+        return 130  # as interrupted programs end
+    if nothing_ran(measured):
+        print("bench: nothing could be measured: no arm of any point could run", file=sys.stderr)
+        return 1
+    return 0
+
+
 def main(words: list) -> int:
     options = parse(words)
     try:
@@ -48,4 +57,4 @@ def main(words: list) -> int:
     except OSError as error:
         print(f"bench: {error.filename or 'a file'} is not written: {error.strerror}", file=sys.stderr)
         return 1
-    return 0 if options.sources or options.time_limit or runs[0]["complete"] else 130  # as interrupted programs end
+    return 0 if options.sources else status_of(runs[0], options)

@@ -5,11 +5,15 @@ import pathlib
 import re
 import sys
 
+from output_files import refusal
+
 from .arms import ARMS, HOSTED, TIMED
 from .numbers import NUMBERS, USUAL
 from .plan import DTYPES, MODELS, MODES, PRESET_HELP, PRESETS, short
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+OUTPUTS = {"json": "all figures", "csv": "a line for each point and arm", "svg": "a picture", "scatter": "a picture of many sizes",
+           "markdown": "a page with picture and tables"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -26,6 +30,8 @@ def listed(what: str, names: dict):
     """A type for argparse: names with commas between, each for itself or for another."""
     def parse(text: str) -> list:
         words = [word for word in text.split(",") if word]
+        if not words:
+            raise argparse.ArgumentTypeError(f"'{text}' names no {what}")
         for word in words:
             if word not in names:
                 raise argparse.ArgumentTypeError(f"there is no {what} '{word}'; there are "
@@ -79,7 +85,7 @@ def make_parser() -> Parser:
 Every option with a list takes names with commas between them.""",
         epilog="arms:\n" + described({name: kind.words for name, kind in ARMS.items()}) + "\n\npresets:\n"
         + described(PRESET_HELP) + "\n\nnumbers:\n" + described({name: kind.words for name, kind in NUMBERS.items()}) + "\n\nA time of Tailor's is shown only where its kernels ran; else the word reference "
-        "stands there.\nExit status: 0 done, 1 a fault, 2 wrong use, 130 interrupted.")
+        "stands there.\nExit status: 0 done, 1 a fault, or nothing could be measured, 2 wrong use, 130 interrupted.")
     what = parser.add_argument_group("what to measure")
     what.add_argument("--preset", type=listed("preset", itself(PRESETS)), metavar="LIST",
                       help="default: published on a GPU, cpu without one, host with --host")
@@ -110,10 +116,8 @@ Every option with a list takes names with commas between them.""",
     how.add_argument("--time-limit", type=positive(float), metavar="S",
                      help="stop after so many seconds and write what was measured by then")
     how.add_argument("--commit", default="", metavar="TEXT", help="what to note as commit where git does not know it")
-    out = parser.add_argument_group("what to write")
-    for name, words in {"json": "all figures", "csv": "a line for each point and arm", "svg": "a picture",
-                        "scatter": "a picture of many sizes",
-                        "markdown": "a page with picture and tables"}.items():
+    out = parser.add_argument_group("what to write", "A file that is there is replaced, and where a link leads, there it is written.")
+    for name, words in OUTPUTS.items():
         out.add_argument(f"--{name}", metavar="FILE", help=words)
     read = parser.add_argument_group("without measuring")
     read.add_argument("--from", dest="sources", nargs="+", metavar="JSON", help="write these results again, merged")
@@ -122,12 +126,18 @@ Every option with a list takes names with commas between them.""",
 
 
 def check_targets(options):
-    """Before measuring, not after it."""
-    for path in (options.json, options.csv, options.svg, options.scatter, options.markdown):
-        if path and not os.access(os.path.dirname(path) or ".", os.W_OK):
-            fail(f"{path}: there is no such folder, or it cannot be written to")
-        if path and os.path.isdir(path):
-            fail(f"{path} is a folder")
+    """Before measuring, not after it. Nothing is written twice, and nothing that is read."""
+    taken = {os.path.realpath(path): "is read" for path in [*(options.sources or []), options.library]}
+    for name in OUTPUTS:
+        path = getattr(options, name)
+        if path is None:
+            continue
+        if reason := refusal(path):
+            fail(reason)
+        target = os.path.realpath(path)
+        if target in taken:
+            fail(f"--{name} {path}: this file {taken[target]}")
+        taken[target] = f"is that of --{name}"
 
 
 def parse(words: list):
@@ -140,9 +150,9 @@ def parse(words: list):
         fail("--from and --compare measure nothing: leave out what says what to measure")
     if options.sources and options.json:
         fail("--from writes no JSON: it has read it")
-    if options.compare and any((options.json, options.csv, options.svg, options.scatter, options.markdown)):
+    if options.compare and any(getattr(options, name) for name in OUTPUTS):
         fail("--compare writes no files")
-    check_targets(options)
     options.arm = options.arm or (HOSTED if options.host else TIMED)
     options.library = options.library or os.environ.get("TAILOR_LIBRARY") or str(ROOT / "build" / "libtailor.so")
+    check_targets(options)
     return options

@@ -1,13 +1,15 @@
 """Results as they lie in the JSON file: reading, writing, and the figures that follow from others."""
 import csv
+import io
 import json
 import math
-import os
 import pathlib
+
+from output_files import write
 
 from .arms import ARMS
 from .numbers import USUAL
-from .paths import MEASURED
+from .paths import MEASURED, UNAVAILABLE
 
 FORMAT = 1
 
@@ -23,13 +25,6 @@ def finite(value):
     if isinstance(value, list):
         return [finite(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def write(path: str, text: str):
-    """All of it or nothing: a run that is killed leaves the last whole file."""
-    new = pathlib.Path(f"{path}.new")
-    new.write_text(text, encoding="utf-8")
-    os.replace(new, path)
 
 
 def write_json(path: str, run: dict):
@@ -56,6 +51,11 @@ def key_of(row: dict) -> tuple:
 def numbers_of(row: dict) -> str:
     """What was in its matrices; older results do not say it."""
     return row.get("numbers", USUAL)
+
+
+def nothing_ran(run: dict) -> bool:
+    """Whether there are points, and no arm of any of them could run."""
+    return bool(run["points"]) and all(entry["status"] == UNAVAILABLE for row in run["points"] for entry in row["arms"].values())
 
 
 def measured(row: dict, arm: str) -> dict:
@@ -118,7 +118,8 @@ def csv_rows(run: dict):
 
 
 def write_csv(path: str, runs: list):
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(row for run in runs for row in csv_rows(run))
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row for run in runs for row in csv_rows(run))
+    write(path, text.getvalue())

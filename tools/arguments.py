@@ -10,7 +10,7 @@ class Parser(argparse.ArgumentParser):
     """Takes options by their whole names only: a tool that says how it was called knows them by these."""
 
     def __init__(self, **more):
-        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **more)
+        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **more})
 
     def error(self, message):
         print(f"{self.prog}: {message}", file=sys.stderr)

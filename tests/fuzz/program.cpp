@@ -1,13 +1,13 @@
 #include "program.h"
 
-#include <unistd.h>
-
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <optional>
+
+#include "tools/failure.h"
+#include "tools/staged_file.h"
 
 namespace tailor::fuzz {
 namespace {
@@ -32,12 +32,6 @@ std::string quoted(const std::string& text) {
       result += c;
   }
   return result + '"';
-}
-
-bool can_be_written(const std::filesystem::path& path) {
-  std::error_code error;
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  return !std::filesystem::is_directory(path, error) && access(folder.c_str(), W_OK) == 0;
 }
 
 std::string json(std::int64_t number) { return std::to_string(number); }
@@ -79,9 +73,11 @@ Arguments::Arguments(int count, char** words, std::map<std::string, std::string>
     option->second = words[i];
     if (name != "json") command_ += " " + word + " " + words[i];
   }
-  // Better now than after hours.
-  if (const std::string& record = values_["json"]; !record.empty() && !can_be_written(record))
-    refuse("'" + record + "' cannot be written");
+  try {  // better now than after hours
+    if (!json().empty()) tool::require_writable(json());
+  } catch (const tool::Failure& failure) {
+    refuse(failure.what());
+  }
 }
 
 std::int64_t Arguments::number(const std::string& name) const { return number_in(values_.at(name)).value(); }

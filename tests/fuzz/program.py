@@ -10,6 +10,7 @@ import argparse
 import json
 import mmap
 import os
+import pathlib
 import pickle
 import signal
 import struct
@@ -17,26 +18,23 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+
+from arguments import at_least
+from output_files import refusal
+
 SEEDS = 10_000_000  # cases that one --seed can have
 STUCK = 300  # seconds after which a case counts as hung
-
-
-def from_0(text):
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"takes a number from 0 on, got '{text}'")
-    return number
 
 
 class Program:
     def __init__(self, title, what, more=(), count=10_000):
         parser = argparse.ArgumentParser(description=what)
         for name, default in {"--count": count, "--seed": 1, "--seconds": 0, "--json": "", **dict(more)}.items():
-            parser.add_argument(name, default=default, type=from_0 if isinstance(default, int) else type(default), metavar=name[2:].upper())
+            parser.add_argument(name, default=default, type=at_least(0) if isinstance(default, int) else type(default), metavar=name[2:].upper())
         self.options = parser.parse_args()
-        if path := self.options.json:  # better now than after hours
-            if os.path.isdir(path) or not os.access(os.path.dirname(path) or ".", os.W_OK):
-                parser.error(f"'{path}' cannot be written")
+        if (path := self.options.json) and (reason := refusal(path)):  # better now than after hours
+            parser.error(f"'{path}' cannot be written: {reason}")
         self.title, self.what, self.failures = title, what, 0
         self.start = time.monotonic()
         words = sys.argv[1:]

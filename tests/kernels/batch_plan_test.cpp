@@ -35,6 +35,8 @@ TEST(HopperPlan, BlocksAgreeOnBatchStatistics) {
     EXPECT_GE(2 * of.row_tiles << of.share_bits, 128) << fit;
     EXPECT_GE(of.column_tiles * of.rounds, 16) << fit;
   }
+  const Shape nothing{.rows = 0, .columns = 64, .inner = 64, .clusters = 66};
+  EXPECT_EQ(plan_agreement(nothing).row_tiles, 1) << "nothing is divided by no rows";
   EXPECT_EQ(agrees({.rows = 16897, .columns = 4096, .inner = 4096, .clusters = 66}, Wanted::always), rows);
   EXPECT_EQ(agrees({.rows = 2, .columns = 64, .inner = 64}, Wanted::always), rows) << "the driver did not say";
   for (const Shape& tiny :

@@ -7,6 +7,11 @@ import torch
 USUAL = "normal"
 
 
+def behind_a_size(name: str) -> str:
+    """How a line says what was in its matrices."""
+    return "" if name == USUAL else f" {name}"
+
+
 class Kind(NamedTuple):
     make: Callable  # rows, columns -> matrix
     words: str

@@ -5,6 +5,7 @@ import pathlib
 import re
 import sys
 
+from arguments import Parser
 from output_files import refusal
 
 from .arms import ARMS, HOSTED, TIMED
@@ -14,11 +15,6 @@ from .plan import DTYPES, MODELS, MODES, PRESET_HELP, PRESETS, short
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUTPUTS = {"json": "all figures", "csv": "a line for each point and arm", "svg": "a picture", "scatter": "a picture of many sizes",
            "markdown": "a page with picture and tables"}
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        fail(message)
 
 
 def fail(message: str):
@@ -73,7 +69,7 @@ def described(words: dict) -> str:
 
 def make_parser() -> Parser:
     parser = Parser(
-        prog="bench", formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="bench", allow_abbrev=True,
         description="""Times Tailor's chains against the bare linear and against other ways to run them.
 
   tools/bench                                     what suits this machine; a table
@@ -84,8 +80,8 @@ def make_parser() -> Parser:
 
 Every option with a list takes names with commas between them.""",
         epilog="arms:\n" + described({name: kind.words for name, kind in ARMS.items()}) + "\n\npresets:\n"
-        + described(PRESET_HELP) + "\n\nnumbers:\n" + described({name: kind.words for name, kind in NUMBERS.items()}) + "\n\nA time of Tailor's is shown only where its kernels ran; else the word reference "
-        "stands there.\nExit status: 0 done, 1 a fault, or nothing could be measured, 2 wrong use, 130 interrupted.")
+        + described(PRESET_HELP) + "\n\nnumbers:\n" + described({name: kind.words for name, kind in NUMBERS.items()})
+        + "\n\nA time of Tailor's is shown only where its kernels ran; else the word reference stands there.\nExit status: 0 done, 1 a fault, or nothing could be measured, 2 wrong use, 130 interrupted.")
     what = parser.add_argument_group("what to measure")
     what.add_argument("--preset", type=listed("preset", itself(PRESETS)), metavar="LIST",
                       help="default: published on a GPU, cpu without one, host with --host")

@@ -7,7 +7,7 @@ import torch
 
 from seed_models import PUBLISHED, Case
 
-from .numbers import NUMBERS, USUAL
+from .numbers import NUMBERS, USUAL, behind_a_size
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32, "fp32": torch.float32,
           "fp64": torch.float64}
@@ -25,7 +25,7 @@ class Point(NamedTuple):
     numbers: str = USUAL
 
     def label(self) -> str:
-        return f"{short(self.case.rule)} {size_of(self.case)} {self.dtype} {self.mode}" + ("" if self.numbers == USUAL else f" {self.numbers}")
+        return f"{short(self.case.rule)} {size_of(self.case)} {self.dtype} {self.mode}{behind_a_size(self.numbers)}"
 
 
 def short(rule: str) -> str:

@@ -1,5 +1,5 @@
 """Figures as words, and the table on the terminal: a line for each point, as soon as it is measured."""
-from .numbers import USUAL
+from .numbers import behind_a_size
 from .paths import MEASURED
 from .plan import short
 from .results import above_linear, measured, numbers_of, over_linear, spread, tail, yardstick
@@ -37,9 +37,7 @@ def tail_words(row: dict) -> str:
 
 
 def size_words(row: dict) -> str:
-    """With what was in the matrices, where that is unusual."""
-    numbers = numbers_of(row)
-    return f"{row['batch']}×{row['in']}→{row['out']}" + ("" if numbers == USUAL else f" {numbers}")
+    return f"{row['batch']}×{row['in']}→{row['out']}{behind_a_size(numbers_of(row))}"
 
 
 def path_words(row: dict, arm: str = "tailor") -> str:

@@ -1,4 +1,4 @@
-// Makes halves of x and of the weight where both are stored by rows, in one launch: a row by one to sixteen warps. The row waits
+// Makes halves of x and of the weight where both are stored by rows, in one launch: a row by one to eight warps. The row waits
 // in registers while its largest number is looked for; what does not fit is read again, from the L2.
 #include "../ceiling.h"
 #include "../cuda/launch.cuh"
@@ -7,11 +7,14 @@
 namespace tailor::hopper {
 namespace {
 
-constexpr int in_registers = 4;  // packets
-constexpr int block_threads_of_split = 512;
+// Blocks wait for their rows, and small ones not all at the same time.
+constexpr int block_threads_of_split = 256;
+constexpr int blocks_at_once = 4;
 
-template <int threads, bool aligned>
-__global__ void __launch_bounds__(block_threads_of_split, 2) split_rows(const __grid_constant__ Halves halves) {
+// `in_registers`: packets of a thread.
+template <int threads, int in_registers, bool aligned>
+__global__ void __launch_bounds__(block_threads_of_split, blocks_at_once)
+    split_rows(const __grid_constant__ Halves halves) {
   cuda::wait_for_kernel_before();
   cuda::let_kernel_after_begin();
   constexpr int rows_of_block = block_threads_of_split / threads;
@@ -63,31 +66,31 @@ __global__ void __launch_bounds__(block_threads_of_split, 2) split_rows(const __
   matrix.facts[row] = facts_from(all_found, largest, scale, halves.inner);
 }
 
-template <int threads>
+template <int threads, int in_registers>
 void launch(const Halves& halves, cudaStream_t stream) {
   const dim3 grid =
       cuda::grid_of(ceiling(halves.rows_before() + halves.weight.rows, block_threads_of_split / threads), 1);
   // One that has no rows here may be anything.
   if ((halves.x.aligned || halves.x.rows == 0) && (halves.weight.aligned || halves.weight.rows == 0))
-    cuda::launch<split_rows<threads, true>>(grid, block_threads_of_split, stream, halves);
+    cuda::launch<split_rows<threads, in_registers, true>>(grid, block_threads_of_split, stream, halves);
   else
-    cuda::launch<split_rows<threads, false>>(grid, block_threads_of_split, stream, halves);
+    cuda::launch<split_rows<threads, in_registers, false>>(grid, block_threads_of_split, stream, halves);
 }
 
 }  // namespace
 
 const char* split_by_rows(const Halves& halves, cudaStream_t to) {
-  const auto fits = [&](int threads) { return halves.inner <= threads * packet * in_registers; };
+  const auto fits = [&](int threads) { return halves.inner <= threads * packet * 4; };
   if (fits(32))
-    launch<32>(halves, to);
+    launch<32, 4>(halves, to);
   else if (fits(64))
-    launch<64>(halves, to);
+    launch<64, 4>(halves, to);
   else if (fits(128))
-    launch<128>(halves, to);
+    launch<128, 4>(halves, to);
   else if (fits(256))
-    launch<256>(halves, to);
+    launch<256, 4>(halves, to);
   else
-    launch<512>(halves, to);
+    launch<256, 8>(halves, to);
   return cuda::launch_error();
 }
 

@@ -51,6 +51,11 @@ constexpr Flags some_broken = 4;  // a number is no multiple of last_digit: from
 constexpr Flags some_long_even = 8;
 constexpr Flags some_long_odd = 16;
 
+__device__ __forceinline__ bool has(Flags flags, Flags which) { return (flags & which) == which; }
+__device__ __forceinline__ bool may_be_whole(Flags flags) {
+  return !has(flags, some_broken) && !has(flags, some_long_even | some_long_odd);
+}
+
 // What threads that share a row find out together.
 struct Found {
   __half2 strong{0, 0}, heavy{0, 0};  // how many are; from 2048 on fewer than there are
@@ -154,7 +159,7 @@ __device__ __forceinline__ void split(const Values& values, float scale, const R
   *reinterpret_cast<uint2*>(high) = reinterpret_cast<const uint2&>(highs);
   *reinterpret_cast<uint2*>(high + halves_step) = reinterpret_cast<const uint2&>(lows);
   more.count(strong, heavy);
-  if ((found.flags & some_broken) == 0) {
+  if (may_be_whole(found.flags)) {
 #pragma unroll
     for (int i = 0; i < packet; ++i) {
       if constexpr (More::by_length) {
@@ -167,14 +172,13 @@ __device__ __forceinline__ void split(const Values& values, float scale, const R
   }
   static_assert(packet == 4);
   const __half2 least = __hmin2(__habs2(highs[0]), __habs2(highs[1]));
-  if ((found.flags & some_broken) == 0 || !__hbgt2(least, reinterpret_cast<const __half2&>(reach.least_held)))
+  if (may_be_whole(found.flags) || !__hbgt2(least, reinterpret_cast<const __half2&>(reach.least_held)))
     look_closely(values, scale, reach, found, more);
 }
 
 __device__ __forceinline__ float short_of_digits_by(Flags flags) {
-  const auto has = [&](Flags which) { return (flags & which) == which; };
-  if (has(some_broken) || has(some_long_even | some_long_odd)) return 0;
-  return has(some_rest) ? all_short : has(some_low) ? some_short : none_short;
+  if (!may_be_whole(flags)) return 0;
+  return has(flags, some_rest) ? all_short : has(flags, some_low) ? some_short : none_short;
 }
 
 __device__ __forceinline__ RowFacts facts_from(const FoundByAll& found, std::uint32_t largest, const Scale& scale,

@@ -153,6 +153,10 @@ class SharedTest(Referee):
         of_out, x = torch.randn(700, 320, device="cuda").sign(), torch.randn(700, 260, device="cuda").sign()
         of_out[3], x[3] = (integers(1, 320, 400) * 2 + 3001) / 2048, integers(1, 260, 400) * 2 + 3001
         self.exact(of_out, x, "long ones, in one row of each")
+        # Of 24 digits, and of one size, so that a sum can have all of them: here all rows but the last cancel.
+        pairs = (torch.randint(1 << 22, 1 << 23, (350, 260), device="cuda") * 2 + 1).float().repeat_interleave(2, 0)[:699]
+        signs = (-1.0) ** torch.arange(699, device="cuda")[:, None] * torch.randn(320, device="cuda").sign()
+        self.exact(signs, pairs, "numbers of 24 digits")
 
     def test_who_shares(self):
         """Not a gradient whose rows are no neighbours in memory, or lie at odd places, nor one with long rows."""

@@ -68,9 +68,6 @@ struct Strip {
   __device__ __forceinline__ Quad& place(unsigned line, unsigned quad) const {
     return shared.at[line][quad ^ line / packet % quads];
   }
-  // From a thread's place in a line to that in its next.
-  static constexpr int places_apart = lines_at_once * quads;
-  static_assert(lines_at_once / packet % quads == 0);
   // A chunk ends where the next begins, and the first may begin before the part does.
   __device__ __forceinline__ int first_line(int from) const { return max(begin - from, 0); }
 
@@ -87,11 +84,8 @@ struct Strip {
     if constexpr (aligned) {
       const int row = thread % quads * 4;
       const int some = rows(row, 4);
-      const int at = first_line(from) + thread / quads;
-      Address to = address_of(&place(at, row / 4));
-      bring(at, lines_at_once, row, [&](int line, const float* own) {
-        bring_four(to, own, line < there ? some : 0);
-        to += places_apart * sizeof(Quad);
+      bring(first_line(from) + thread / quads, lines_at_once, row, [&](int line, const float* own) {
+        bring_four(address_of(&place(line, row / 4)), own, line < there ? some : 0);
       });
     } else {
       const bool is_there = rows(lane, 1) > 0;
@@ -110,9 +104,8 @@ struct Strip {
 
   // Of a quad's rows, over some lines of a chunk.
   __device__ __forceinline__ void look_for_largest_of(int from, std::uint32_t (&largest)[4]) const {
-    int line = first_line(from) + thread / quads;
-    for (const Quad* at = &place(line, thread % quads); line < chunk; line += lines_at_once, at += places_apart) {
-      const Quad values = *at;
+    for (int line = first_line(from) + thread / quads; line < chunk; line += lines_at_once) {
+      const Quad values = place(line, thread % quads);
       const float weight = weight_of(line);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {

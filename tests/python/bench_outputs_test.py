@@ -1,11 +1,13 @@
 """What tools/bench writes to, and what it leaves alone: it refuses before it measures. And how it ends where nothing was measured."""
 import argparse
+import errno
 import json
 import os
 import pathlib
 import stat
 import tempfile
 import unittest
+import unittest.mock
 
 from checks import main, quietly
 
@@ -112,6 +114,15 @@ class OutputsTest(unittest.TestCase):
         points = json.loads(target.read_text())["points"]
         self.assertEqual([row["arms"]["linear"]["status"] for row in points], [UNAVAILABLE, MEASURED])
         self.assertTrue(link.is_symlink())
+
+    def test_a_full_disk(self):
+        """It is said once, measuring goes on, and the next figure is tried again."""
+        target, full = self.folder / "a.json", OSError(errno.ENOSPC, "No space left on device")
+        for tries, wanted in (([None, full, None], 0), ([None, None, full], 1), ([full] * 3, 1)):
+            with unittest.mock.patch("benchmark.results.write", side_effect=tries) as tried:
+                status, out, err = quietly(bench, [*MEASURE, "--size", "8x16x16/4,8x32x16/4", "--json", target])
+            self.assertEqual((status, err, tried.call_count), (wanted, f"bench: {target} is not written: No space left on device\n", 3))
+            self.assertIn("8×32→16", out)
 
 
 class StatusTest(unittest.TestCase):

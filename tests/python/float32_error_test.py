@@ -1,13 +1,16 @@
 """tools/float32-error without a GPU: pages and pictures from made-up results, its verdicts, and what it refuses; with the CPU
 in the kernel's place also that errors are what they should be."""
+import errno
 import json
 import math
+import os
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import xml.etree.ElementTree
 
 import torch
@@ -206,6 +209,15 @@ class HereTest(unittest.TestCase):
             self.assertLess(row["arms"]["tailor"]["max"], 1e-6)
         self.assertIn("In none is Tailor's largest error above SGEMM's", out)
 
+    def test_a_full_disk(self):
+        full = OSError(errno.ENOSPC, "No space left on device")
+        words = ["--device", "cpu", "--k", "16", "--distribution", "normal,integers_4", "--library", library(), "--json", "a.json"]
+        for tries, wanted in (([full, None, None], 0), ([None, None, full], 1)):
+            with unittest.mock.patch("benchmark.results.write", side_effect=tries):
+                status, out, err = quietly(tool, words)
+            self.assertEqual((status, err), (wanted, "float32-error: a.json is not written: No space left on device\n"))
+            self.assertIn("In none is Tailor's largest error above SGEMM's", out)
+
     def test_search(self):
         status, out, err = quietly(tool, ["--device", "cpu", "--search", "0", "--seed", "5", "--library", library()])
         self.assertEqual((status, err), (0, ""), out)
@@ -225,6 +237,17 @@ class WrongUseTest(unittest.TestCase):
             status, out, err = quietly(tool, words)
             self.assertEqual((status, out, err.count("\n")), (2, "", 1), f"{words}: {err}")
             self.assertTrue(err.startswith("float32-error: "), err)
+
+    def test_what_cannot_be_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            fifo, picture = pathlib.Path(folder, "fifo"), pathlib.Path(folder, PICTURES[0])
+            os.mkfifo(fifo)
+            picture.mkdir()
+            for words, says in ((["--json", fifo], "is no plain file"), (["--markdown", fifo], "is no plain file"), (["--svg", folder], "is a folder"),
+                                (["--json", ""], "without a name")):
+                status, out, err = quietly(tool, ["--device", "cpu", *words])
+                self.assertEqual((status, out, err.count("\n")), (2, "", 1), f"{words}: {err}")
+                self.assertIn(says, err)
 
     def test_help(self):
         status, out, _ = quietly(tool, ["--help"])

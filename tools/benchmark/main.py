@@ -5,7 +5,7 @@ from .compare import compare
 from .options import fail, parse
 from .page import page
 from .picture import picture
-from .results import Unreadable, arms_of, nothing_ran, read_json, write, write_csv
+from .results import Record, Unreadable, arms_of, nothing_ran, read_json, write, write_csv
 from .run import run
 from .scatter import scatter
 from .tables import Lines
@@ -42,11 +42,12 @@ def status_of(measured: dict, options) -> int:
 
 def main(words: list) -> int:
     options = parse(words)
+    record = Record(options.json, "bench")
     try:
         if options.compare:
             print(compare(*(read_json(path) for path in options.compare)))
             return 0
-        runs = [read_json(path) for path in options.sources] if options.sources else [run(options)]
+        runs = [read_json(path) for path in options.sources] if options.sources else [run(options, record)]
     except Unreadable as error:
         fail(str(error))
     if options.sources and not any((options.csv, options.svg, options.scatter, options.markdown)):
@@ -56,5 +57,7 @@ def main(words: list) -> int:
         write_files(runs, options)
     except OSError as error:
         print(f"bench: {error.filename or 'a file'} is not written: {error.strerror}", file=sys.stderr)
+        return 1
+    if record.failed:
         return 1
     return 0 if options.sources else status_of(runs[0], options)

@@ -4,6 +4,7 @@ import io
 import json
 import math
 import pathlib
+import sys
 
 from output_files import write
 
@@ -29,6 +30,25 @@ def finite(value):
 
 def write_json(path: str, run: dict):
     write(path, json.dumps(finite(run), indent=1, ensure_ascii=False) + "\n")
+
+
+class Record:
+    """A run's JSON file, written anew with every figure. Where that fails, as on a full disk, it is said, the run goes on, and the next figure
+    tries again."""
+
+    def __init__(self, path: str, tool: str):
+        self.path, self.tool, self.failed = path, tool, False
+
+    def write(self, run: dict):
+        if not self.path:
+            return
+        try:
+            write_json(self.path, run)
+            self.failed = False
+        except OSError as error:
+            if not self.failed:
+                print(f"{self.tool}: {self.path} is not written: {error.strerror}", file=sys.stderr)
+            self.failed = True
 
 
 def read_json(path: str, tool: str = "bench", format_key: str = "format", version: int = FORMAT, rows: str = "points") -> dict:

@@ -15,7 +15,7 @@ from .measure import Conditions, measure, unmeasured
 from .numbers import USUAL
 from .options import fail
 from .plan import points
-from .results import FORMAT, write_json
+from .results import FORMAT, Record
 from .tables import Lines
 
 
@@ -66,7 +66,7 @@ def make_timer(device: str, options):
     return CudaTimer() if device == "cuda" else CpuTimer(options.flush)
 
 
-def run(options) -> dict:
+def run(options, record: Record) -> dict:
     """Measures, prints line by line, and keeps the JSON file up to date while it goes on."""
     began = time.monotonic()
     device = choose_device(options)
@@ -100,8 +100,7 @@ def run(options) -> dict:
             result["points"].append(row)
             progress.show("")
             print(lines.row(row), flush=True)
-            if options.json:
-                write_json(options.json, result)
+            record.write(result)
             gc.collect()
         result["complete"] = True
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -112,6 +111,5 @@ def run(options) -> dict:
         print(f"{why}: {len(result['points'])} of {len(plan)} points measured", flush=True)
     if result["points"]:
         print("\n" + lines.notes(result["points"]))
-    if options.json:
-        write_json(options.json, result)
+    record.write(result)
     return result

@@ -7,7 +7,7 @@ import warnings
 import torch
 
 from benchmark.machine import describe_machine, describe_versions, today
-from benchmark.results import Unreadable, write, write_json
+from benchmark.results import Record, Unreadable, write
 from benchmark.run import Progress
 
 from . import picture
@@ -38,7 +38,7 @@ def begin(options) -> dict:
             "versions": describe_versions(options.commit), "kernel": options.kernel, "seed": options.seed, "cases": [], "search": None}
 
 
-def run_cases(options, result: dict):
+def run_cases(options, result: dict, record: Record):
     progress, count = Progress(), len(options.k) * len(options.distribution)
     print(head(), flush=True)
 
@@ -47,8 +47,7 @@ def run_cases(options, result: dict):
         progress.show("")
         print(case_words(row), flush=True)
         progress.show(f"{len(result['cases'])}/{count}")
-        if options.json:
-            write_json(options.json, result)
+        record.write(result)
     result["complete"] = measure_all(options.distribution, options.k, options.device, options.kernel, options.seed, options.rows, note)
     progress.show("")
     print(f"\n{verdict(result)}")
@@ -96,15 +95,18 @@ def write_files(runs: list, options):
 
 def main(words: list) -> int:
     options = parse(words)
+    record = Record(options.json, "float32-error")
     try:
         runs = [read_json(path) for path in options.sources or []]
     except Unreadable as error:
         fail(str(error))
     if not options.sources:
         runs = [begin(options)]
-        (run_cases if options.search is None else run_search)(options, runs[0])
-        if options.json:
-            write_json(options.json, runs[0])
+        if options.search is None:
+            run_cases(options, runs[0], record)
+        else:
+            run_search(options, runs[0])
+        record.write(runs[0])
     else:
         for run in runs:
             print(search_words(run["search"]) if run["search"] else verdict(run))
@@ -112,5 +114,7 @@ def main(words: list) -> int:
         write_files(runs, options)
     except (OSError, NoMarkers) as error:
         print(f"float32-error: {options.markdown or options.svg} is not written: {error}", file=sys.stderr)
+        return 1
+    if record.failed:
         return 1
     return 0 if options.sources else status_of(runs[0])

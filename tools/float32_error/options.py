@@ -5,10 +5,12 @@ import pathlib
 import sys
 
 from benchmark.options import listed, positive
+from output_files import refusal
 
 from .arms import KERNELS
 from .inputs import DISTRIBUTIONS
 from .measure import COLUMNS, INNER, QUICK, ROWS
+from .picture import PICTURES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -76,13 +78,14 @@ on the tensor cores, cuBLAS's SGEMM, and TF32's. An error is |result - exact| / 
 
 def check_targets(options):
     """Before measuring, not after it."""
-    for path in (options.json, options.markdown):
-        if path and not os.access(os.path.dirname(path) or ".", os.W_OK):
-            fail(f"{path}: there is no such folder, or it cannot be written to")
     if options.svg and not os.path.isdir(options.svg):
         fail(f"{options.svg} is no folder")
-    if options.markdown and not os.path.isfile(options.markdown):
+    if options.markdown and not os.path.exists(options.markdown):
         fail(f"{options.markdown}: there is no such page, whose measured part could be written")
+    pictures = [os.path.join(options.svg, name) for name in PICTURES] if options.svg else []
+    for path in (options.json, options.markdown, *pictures):
+        if path is not None and (reason := refusal(path)):
+            fail(reason)
 
 
 def parse(words: list):

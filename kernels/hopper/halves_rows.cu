@@ -80,17 +80,19 @@ void launch(const Halves& halves, cudaStream_t stream) {
 }  // namespace
 
 const char* split_by_rows(const Halves& halves, cudaStream_t to) {
-  const auto fits = [&](int threads) { return halves.inner <= threads * packet * 4; };
+  constexpr int few = 4;  // packets of a thread
+  constexpr int many = 8;
+  const auto fits = [&](int threads) { return halves.inner <= threads * packet * few; };
   if (fits(32))
-    launch<32, 4>(halves, to);
+    launch<32, few>(halves, to);
   else if (fits(64))
-    launch<64, 4>(halves, to);
+    launch<64, few>(halves, to);
   else if (fits(128))
-    launch<128, 4>(halves, to);
+    launch<128, few>(halves, to);
   else if (fits(256))
-    launch<256, 4>(halves, to);
+    launch<256, few>(halves, to);
   else
-    launch<256, 8>(halves, to);
+    launch<256, many>(halves, to);
   return cuda::launch_error();
 }
 

@@ -11,6 +11,7 @@
 #include "forks.h"
 #include "graph.h"
 #include "lines.h"
+#include "wide_tuples.h"
 
 namespace tailor {
 namespace {
@@ -87,8 +88,11 @@ std::string fits_no_file(Graph& graph) {
       return hidden("an argument", input->debugNameBase());
   std::string reason;
   std::unordered_set<std::string> asked;
-  for_each_node(graph.block(), [&](const Node* node) {
+  for_each_node(graph.block(), [&](Node* node) {
     if (!reason.empty()) return;
+    if (reads_tuples_not_to_be_widened(node))
+      reason = "a tuple in " + source_line(node) +
+               " may hold a complex number or a device, and torch compares no two of what a file would say of it";
     if (is_none_for_a_union(node))
       reason = "None is given for a " + node->output()->type()->annotation_str() + " in " + source_line(node) +
                ", which torch could not read back from a file once the call is inlined";

@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir_views.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "declared.h"
@@ -104,26 +105,48 @@ bool begins_as_another(Node* loop, std::size_t input, const c10::TypePtr& wanted
   return true;
 }
 
-// `reader` reads it where something of the type `wanted` goes.
+// Torch fails where it finds two equal constants of tuples with such things in them: it cannot compare them.
+bool is_incomparable(const c10::TypePtr& type) {
+  switch (type->kind()) {
+    case c10::TypeKind::ComplexType:
+    case c10::TypeKind::NumberType:
+    case c10::TypeKind::DeviceObjType:
+    case c10::TypeKind::StreamObjType:
+      return true;
+    default:
+      const auto parts = type->containedTypes();
+      return std::any_of(parts.begin(), parts.end(), is_incomparable);
+  }
+}
+
+// Whether `reader` would get it anew: it reads it where something of the type `wanted` goes.
+bool is_to_be_widened(Value* value, const c10::TypePtr& wanted) {
+  return open_tuple(wanted) && !is_wide(value, wanted);
+}
+bool would_be_repeated(Value* value, const c10::TypePtr& wanted) {
+  return is_to_be_widened(value, wanted) && (is_incomparable(wanted) || is_incomparable(value->type()));
+}
+
 void widen_input(Node* reader, std::size_t input, const c10::TypePtr& wanted) {
   Value* const value = reader->input(input);
-  if (!open_tuple(wanted) || is_wide(value, wanted)) return;
+  if (!is_to_be_widened(value, wanted) || would_be_repeated(value, wanted)) return;
   if (reader->kind() == c10::prim::Loop && begins_as_another(reader, input, wanted)) return;
   reader->replaceInput(input, widened(value, wanted, reader));
 }
 
-void widen_inputs(Node* node) {
+// visit(reader, input, the type that goes there) where a file's reader would have to find the type.
+template <class Visit>
+void for_each_place(Node* node, Visit visit) {
   if (node->kind() == c10::prim::ListConstruct || node->kind() == c10::prim::DictConstruct) {
     const auto parts = node->output()->type()->containedTypes();  // one, or a key and what is found by it
-    for (std::size_t i = 0; i < node->inputs().size(); ++i) widen_input(node, i, parts[i % parts.size()]);
+    for (std::size_t i = 0; i < node->inputs().size(); ++i) visit(node, i, parts[i % parts.size()]);
   } else if (node->kind() == c10::prim::Loop) {
     const torch::jit::LoopView loop(node);
     for (std::size_t i = 0; i < loop.carriedInputs().size(); ++i)
-      widen_input(node, i + 2, loop.bodyCarriedInputs()[i]->type());
+      visit(node, i + 2, loop.bodyCarriedInputs()[i]->type());
   } else if (node->kind() == c10::prim::If) {
     for (Block* side : node->blocks())
-      for (std::size_t i = 0; i < node->outputs().size(); ++i)
-        widen_input(side->return_node(), i, node->output(i)->type());
+      for (std::size_t i = 0; i < node->outputs().size(); ++i) visit(side->return_node(), i, node->output(i)->type());
   }
 }
 
@@ -131,8 +154,16 @@ void widen_inputs(Node* node) {
 
 void widen_tuples(Block* top) {
   for_each_block(top, [](Block* block) {
-    for (auto it = block->nodes().begin(); it != block->nodes().end();) widen_inputs(*it++);
+    for (auto it = block->nodes().begin(); it != block->nodes().end();) for_each_place(*it++, widen_input);
   });
+}
+
+bool reads_tuples_not_to_be_widened(Node* node) {
+  bool found = false;
+  for_each_place(node, [&](Node* reader, std::size_t input, const c10::TypePtr& wanted) {
+    found = found || would_be_repeated(reader->input(input), wanted);
+  });
+  return found;
 }
 
 }  // namespace tailor

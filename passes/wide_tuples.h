@@ -9,4 +9,8 @@ namespace tailor {
 // into a list, a dictionary, a loop or out of a branch, what it holds is told from what it may hold.
 void widen_tuples(Block* top);
 
+// Whether the node reads some that would have to be told so, but stay as they are: each reader gets a tuple of its own, and where these are
+// constant and hold a complex number or a device, torch fails over two that are equal.
+bool reads_tuples_not_to_be_widened(Node* node);
+
 }  // namespace tailor

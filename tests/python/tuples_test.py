@@ -203,6 +203,43 @@ class TuplesTest(Checks):
         self.assertEqual([first] * 3, others)
         self.assertEqual([(site["method"], site["fused"]) for site in first], [("forward", True)] * 2 + [("part", True)])
 
+    def test_what_torch_cannot_compare(self):
+        """Over two equal constants of such tuples it fails: so each reader cannot be given one of its own."""
+        tuple_of = "a: Tuple[int, Optional[{kind}]] = (1, {value})"
+        bodies = {
+            "a list": f"{tuple_of}; return y, [a, a]",
+            "a list and a dictionary": f"{tuple_of}; return y, [a], {{{{'a': a}}}}",
+            "deep inside": "a: Tuple[int, Tuple[Any, Optional[{kind}]]] = (1, (2, {value})); return y, [a, a], a",
+            "anything": "a: Tuple[int, Any] = (1, {value}); return y, [a, a], a",
+            "a loop": f"""{tuple_of}; b = a
+        for i in range(x.size(0)):
+            b = a
+        return y, b, [b, a]""",
+            "a branch": f"""{tuple_of}; b = a
+        if x.size(0) > 3:
+            b = (2, None)
+        return y, b, [b, a]""",
+        }
+        kinds = {"complex": "1j", "torch.device": "torch.device('cpu')", "Union[int, float, complex]": "1j", "float": "1.0"}
+        x = torch.randn(4, 6)
+        for kind, value in kinds.items():
+            for name, body in bodies.items():
+                source = source_of_part(body.format(kind=kind, value=value), "return self.part(x)")
+                eager = net_of(source, f"<{kind}, {name}>").eval()
+                for door in (True, False):
+                    with auto(door):
+                        model = torch.jit.script(net_of(source, f"<{kind}, {name}, {door}>").eval())
+                    model.load_state_dict(eager.state_dict())
+                    report = json.loads(self.tailor.fuse_(model))
+                    for _ in range(3):  # the executor makes another graph each time
+                        self.assert_equal(model(x), eager(x), f"{kind}, {name}")
+                    self.assert_equal(torch.jit.freeze(model)(x), eager(x), f"{kind}, {name}, frozen")
+                    self.assertEqual({site["fused"] for site in report["sites"]}, {kind == "float"}, f"{kind}, {name}")
+                    if kind != "float":
+                        self.assertIn("may hold a complex number or a device", report["sites"][0]["reason"])
+                    self.tailor.unfuse_(model)
+                    self.assert_equal(model(x), eager(x), f"{kind}, {name}, unfused")
+
 
 if __name__ == "__main__":
     main()

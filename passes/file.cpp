@@ -91,8 +91,7 @@ std::string fits_no_file(Graph& graph) {
   for_each_node(graph.block(), [&](Node* node) {
     if (!reason.empty()) return;
     if (reads_tuples_not_to_be_widened(node))
-      reason = "a tuple in " + source_line(node) +
-               " may hold a complex number or a device, and torch compares no two of what a file would say of it";
+      reason = "a tuple of the method's may hold a complex number or a device, and torch fails over two equal ones";
     if (is_none_for_a_union(node))
       reason = "None is given for a " + node->output()->type()->annotation_str() + " in " + source_line(node) +
                ", which torch could not read back from a file once the call is inlined";

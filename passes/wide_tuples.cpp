@@ -105,7 +105,7 @@ bool begins_as_another(Node* loop, std::size_t input, const c10::TypePtr& wanted
   return true;
 }
 
-// Torch fails where it finds two equal constants of tuples with such things in them: it cannot compare them.
+// Torch fails over two equal constants of tuples with such things in them: it cannot compare them.
 bool is_incomparable(const c10::TypePtr& type) {
   switch (type->kind()) {
     case c10::TypeKind::ComplexType:
@@ -113,23 +113,26 @@ bool is_incomparable(const c10::TypePtr& type) {
     case c10::TypeKind::DeviceObjType:
     case c10::TypeKind::StreamObjType:
       return true;
+    case c10::TypeKind::ClassType:  // of objects it compares where they are
+      return false;
     default:
       const auto parts = type->containedTypes();
       return std::any_of(parts.begin(), parts.end(), is_incomparable);
   }
 }
 
-// Whether `reader` would get it anew: it reads it where something of the type `wanted` goes.
+// Whether something of the type `wanted` goes there, and a reader of the file would not find that.
 bool is_to_be_widened(Value* value, const c10::TypePtr& wanted) {
   return open_tuple(wanted) && !is_wide(value, wanted);
 }
-bool would_be_repeated(Value* value, const c10::TypePtr& wanted) {
-  return is_to_be_widened(value, wanted) && (is_incomparable(wanted) || is_incomparable(value->type()));
+// Each that reads it would get one of its own.
+bool must_not_be_repeated(Value* value, const c10::TypePtr& wanted) {
+  return is_incomparable(wanted) || is_incomparable(value->type());
 }
 
 void widen_input(Node* reader, std::size_t input, const c10::TypePtr& wanted) {
   Value* const value = reader->input(input);
-  if (!is_to_be_widened(value, wanted) || would_be_repeated(value, wanted)) return;
+  if (!is_to_be_widened(value, wanted) || must_not_be_repeated(value, wanted)) return;
   if (reader->kind() == c10::prim::Loop && begins_as_another(reader, input, wanted)) return;
   reader->replaceInput(input, widened(value, wanted, reader));
 }
@@ -161,7 +164,8 @@ void widen_tuples(Block* top) {
 bool reads_tuples_not_to_be_widened(Node* node) {
   bool found = false;
   for_each_place(node, [&](Node* reader, std::size_t input, const c10::TypePtr& wanted) {
-    found = found || would_be_repeated(reader->input(input), wanted);
+    Value* const value = reader->input(input);
+    found = found || (is_to_be_widened(value, wanted) && must_not_be_repeated(value, wanted));
   });
   return found;
 }

@@ -1,5 +1,6 @@
 """Tuples that hold what may be missing, in files of graphs into which calls were inlined."""
 import json
+from typing import Optional, Tuple
 
 import torch
 
@@ -118,6 +119,25 @@ FROZEN_FORWARDS = {
     "what a call was given": "return self.part(x, x, 1.0)",
     "what a caller decided": "k = 0.5 if x.size(0) > 9 else 1.0; return self.part(x, None, k)",
 }
+
+
+@torch.jit.script
+class Holder:
+    def __init__(self, one: complex):
+        self.one = one
+
+
+class OfHolders(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gemm, self.bn = torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8)
+        self.scale = torch.nn.Parameter(torch.randn(8))
+
+    def forward(self, x):
+        y = self.bn(self.gemm(x) * self.scale)
+        a: Tuple[Optional[int], Holder] = (1, Holder(1j))
+        both = [a, a]
+        return y, both[0][0], both[1][1].one
 
 
 class TuplesTest(Checks):
@@ -239,6 +259,18 @@ class TuplesTest(Checks):
                         self.assertIn("may hold a complex number or a device", report["sites"][0]["reason"])
                     self.tailor.unfuse_(model)
                     self.assert_equal(model(x), eager(x), f"{kind}, {name}, unfused")
+
+    def test_objects_can_be_compared(self):
+        model, x = torch.jit.script(OfHolders().eval()), torch.randn(4, 6)
+        with auto(False):
+            twin = torch.jit.script(OfHolders().eval())
+        twin.load_state_dict(model.state_dict())
+        expected = twin(x)
+        self.tailor.fuse_(model)
+        self.assertTrue(is_fused(model))
+        for generation in range(3):
+            self.assert_equal(model(x), expected, generation)
+            model = reloaded(model)
 
 
 if __name__ == "__main__":

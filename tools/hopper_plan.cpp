@@ -109,6 +109,7 @@ const char* const tail = "torch's linear and a tail apart";
 std::string tiles_by(const TilePlan& plan) {
   std::string how = "tiles of " + std::to_string(plan.rows) + " x " + std::to_string(plan.columns) +
                     ", two at a time, in " + std::to_string(plan.rounds) + " rounds";
+  if (plan.narrow_last) how += ", the last round's half as wide";
   if (plan.in_turns) how += ", the halves of a tile in turns";
   if (plan.rows_beside > 0) how += ", " + std::to_string(plan.rows_beside) + " rows of x split meanwhile";
   return how;
@@ -132,7 +133,9 @@ std::string others_of(const Shape& shape) {
     lines += "    not " + how + ": " + std::to_string(std::lround(time)) + " us\n";
   };
   for_each_tiling(shape, [&](const TilePlan& plan) {
-    if (by_strips || plan.columns != taken.columns || plan.in_turns != taken.in_turns) add(tiles_by(plan), plan.time);
+    const bool is_taken =
+        plan.columns == taken.columns && plan.in_turns == taken.in_turns && plan.narrow_last == taken.narrow_last;
+    if (by_strips || !is_taken) add(tiles_by(plan), plan.time);
   });
   if (!by_strips && may_be_strips_of_elements(shape)) {
     const StripsPlan plan = plan_few_elements(shape);

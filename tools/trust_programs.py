@@ -250,6 +250,8 @@ KNOWN = [
             draws=True, switches={"TAILOR_HOPPER": "always_192"}),
     Program("fuzz_ops_hopper_128", "Ops on a GPU, tiles of 128 columns forced", "--device cuda --count 20000", OPS, gpu=True, jobs=4,
             draws=True, switches={"TAILOR_HOPPER": "always_128"}),
+    Program("fuzz_ops_hopper_narrow", "Ops on a GPU, a narrow last round forced", "--device cuda --count 20000", OPS, gpu=True, jobs=4,
+            draws=True, switches={"TAILOR_HOPPER": "always_narrow"}),
     Program("fuzz_ops_gather", "Ops on a GPU, batch statistics gathered", "--device cuda --count 20000", OPS, gpu=True, jobs=4,
             draws=True, switches={"TAILOR_HOPPER": "gather"}),
     Program("fuzz_ops_few_rows", "Ops on a GPU, the kernels for few rows forced", "--device cuda --count 20000", OPS, gpu=True, jobs=4,

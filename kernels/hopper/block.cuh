@@ -17,14 +17,24 @@ struct Block {
   static constexpr bool in_turns = manner == Manner::in_turns;
   static constexpr bool agrees = manner == Manner::agreeing;
   static constexpr bool gathers = manner == Manner::gathering || agrees;
-  using Order = std::conditional_t<agrees, TilesOfRows, Tiles<in_turns, width>>;
+  static constexpr bool of_16_bits = sizeof(Element) == 2;
+  // Of TF32 the compiler puts a wait behind each product as soon as there are two kinds of them (its note C7515).
+  static constexpr bool is_tf32 = !of_16_bits && Precision::pieces == 1;
+  static constexpr bool narrows = manner == Manner::side_by_side && !is_tf32 && width == widest_tile;
+  using Order = std::conditional_t<agrees, TilesOfRows, Tiles<in_turns, width, narrows>>;
   using Memory = Storage<Precision, Which<Chain>::count, manner, width>;
-  using Now = Part<Element, group_width, in_turns, width>;
   static constexpr int step = box_columns<typename Precision::Operand>;  // of the operands
   static constexpr int stages = Memory::stages;
   static constexpr int pieces = Precision::pieces;
   static_assert(stages * pieces >= 3);
   static constexpr bool overlaps = Memory::overlaps;
+  static constexpr Room room = overlaps && of_16_bits               ? Room::crowded
+                               : overlaps || gathers || pieces == 2 ? Room::some
+                               : in_turns && !of_16_bits            ? Room::some
+                                                                    : Room::ample;
+  using Now = Part<Element, group_width, room, width>;
+  // Of a tile that no other is multiplied beside.
+  using Last = std::conditional_t<gathers, Now, Part<Element, group_width, Room::ample, width>>;
   static_assert(overlaps || !agrees);
   static_assert(width == widest_tile || !gathers);
   static constexpr int turns = in_turns ? consumers : 1;  // that a tile's products take
@@ -87,14 +97,16 @@ struct Block {
     for (Order tile{problem}; tile.any(); tile.next()) {
       int row, column;
       tile.locate(row, column);
-      const int part = rank_in_cluster() * ((in_turns ? Memory::rows : width) / cluster_blocks);  // of what is shared
+      const bool is_narrow = tile.is_narrow();
+      const int columns = is_narrow ? width / 2 : width;
+      const int part = rank_in_cluster() * ((in_turns ? Memory::rows : columns) / cluster_blocks);  // of what is shared
       if constexpr (pieces == 2) wait_for_rows(problem.halves, row);
       for (int turn = 0; turn < turns; ++turn, row += Memory::rows) {
         for (int i = 0; i < steps; ++i) {
           wait(barrier(memory.stage_empty[ring.at]), ring.phase ^ 1);
           auto& to = memory.stage[ring.at];
           const Address full = barrier(memory.stage_full[ring.at]);
-          arrive_and_expect(full, sizeof(to));
+          arrive_and_expect(full, sizeof(to) - (is_narrow ? sizeof(to.w) / 2 : 0));
 #pragma unroll
           for (int piece = 0; piece < pieces; ++piece) {  // side by side in a row
             const int from = (pieces * i + piece) * step;
@@ -106,7 +118,8 @@ struct Block {
                 fetch_lines(to.x[piece], full, piece, i, row);
               else
                 fetch_box(problem.x, address_of(to.x[piece]), full, from, row);
-              fetch_box_for(problem.w, address_of(to.w[piece][part]), full, from, column + part, of_weight, both);
+              fetch_box_for(is_narrow ? problem.narrow_w : problem.w, address_of(to.w[piece][part]), full, from,
+                            column + part, of_weight, both);
             }
           }
           ring.advance();

@@ -79,8 +79,10 @@ inline std::int64_t workspace_of_agreement(const Linear&, const Tail& tail) {
   return tail.norm.batch_statistics ? Agreement().place(nullptr, ceiling(tail.rows, tile_rows), tail.columns) : 0;
 }
 
+// `narrow_last`: the tiles of the last round.
 template <class Chain, class Precision, int group_width, Manner manner, int width>
-const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail& tail, cudaStream_t stream) {
+const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail& tail, cudaStream_t stream,
+                         bool narrow_last = false) {
   using Memory = typename Kernel<Chain, Precision, group_width, manner, width>::Memory;
   constexpr auto kernel = chain_kernel<Chain, Precision, group_width, manner, width>;
   if (const char* error = allow_shared_memory<kernel>(sizeof(Memory))) return error;
@@ -101,9 +103,11 @@ const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail&
     blocks.grid = cuda::grid_of(plan.row_tiles * cluster_blocks, plan.column_tiles);
     blocks.all_at_once = true;
   } else {
-    const std::int64_t tiles = static_cast<std::int64_t>(problem.row_tiles) * problem.column_tiles * cluster_blocks;
-    const std::int64_t processors = cuda::processors() / cluster_blocks * cluster_blocks;
-    blocks.grid = cuda::grid_of(tiles < processors ? tiles : processors, 1);
+    const std::int64_t tiles = static_cast<std::int64_t>(problem.row_tiles) * problem.column_tiles;
+    const std::int64_t at_once = cuda::processors() / cluster_blocks;
+    const std::int64_t wide = narrow_last ? tiles / at_once * at_once : tiles;
+    problem.wide_tiles = static_cast<int>(wide);
+    blocks.grid = cuda::grid_of(std::min(2 * tiles - wide, at_once) * cluster_blocks, 1);
   }
   cuda::launch_with<kernel>(blocks, stream, problem);
   return cuda::launch_error();
@@ -127,13 +131,16 @@ inline bool describe_lying(TileProblem& problem, const Matrix& x, const Matrix& 
 }
 
 template <class Chain, class Precision, int group_width, Manner manner, int width>
-const char* launch_one(const Linear& linear, const Tail& tail, cudaStream_t stream) {
+const char* launch_one(const Linear& linear, const Tail& tail, cudaStream_t stream, bool narrow_last = false) {
   TileProblem problem;
   const Matrices matrices(linear, tail);
   if (!describe_operands<Precision>(problem, matrices.x, matrices.weight, manner, width) ||
       !describe(problem.out, matrices.out, Precision::of_result, warp_rows, box_columns<typename Precision::Element>))
     return not_described;
-  return launch_tiles<Chain, Precision, group_width, manner, width>(problem, linear, tail, stream);
+  if (narrow_last && !describe(problem.narrow_w, matrices.weight, Precision::of_operands, width / 2 / cluster_blocks,
+                               box_columns<typename Precision::Operand>))
+    return not_described;
+  return launch_tiles<Chain, Precision, group_width, manner, width>(problem, linear, tail, stream, narrow_last);
 }
 
 inline Halves halves_of(const Linear& linear, const Tail& tail) {
@@ -248,7 +255,11 @@ const char* launch_halves(const Linear& linear, const Tail& tail, cudaStream_t s
     if (!describe_operands<TwoHalves>(problem, matrix_of(halves, halves.x), matrix_of(halves, halves.weight), manner,
                                       columns))
       return not_described;
-    return launch_tiles<Chain, TwoHalves, group_width, manner, columns>(problem, linear, tail, stream);
+    if (plan.narrow_last && !describe(problem.narrow_w, matrix_of(halves, halves.weight), TwoHalves::of_operands,
+                                      columns / 2 / cluster_blocks, halves_step))
+      return not_described;
+    return launch_tiles<Chain, TwoHalves, group_width, manner, columns>(problem, linear, tail, stream,
+                                                                        plan.narrow_last);
   };
   return plan.columns == 128 ? in_tiles_of.template operator()<128>() : in_tiles_of.template operator()<widest_tile>();
 }
@@ -277,7 +288,8 @@ const char* launch(const Linear& linear, const Tail& tail, cudaStream_t stream) 
       if (plan.in_turns)
         return launch_one<Chain, Precision, group_width, Manner::in_turns, turn_columns>(linear, tail, stream);
     return by_tile_width(plan.columns, [&]<int columns>() {
-      return launch_one<Chain, Precision, group_width, Manner::side_by_side, columns>(linear, tail, stream);
+      return launch_one<Chain, Precision, group_width, Manner::side_by_side, columns>(linear, tail, stream,
+                                                                                      plan.narrow_last);
     });
   });
 }

@@ -27,23 +27,29 @@ inline std::int64_t rows_beside(const Shape& shape, int columns, double products
   return std::max(shape.rows - ceiling(shape.rows - beside, rows_asked_for) * rows_asked_for, std::int64_t{0});
 }
 
-// Of three products of halves in tiles of 256 or 128 columns, and to make them; fitted to what an H200 took for 62 problems. Where
-// processors are idle, the others are faster.
-inline TilePlan tiles_of_halves(const Shape& shape, int columns) {
-  TilePlan plan{.columns = columns, .rounds = rounds_of(shape, columns)};
-  const double wide = columns / 256.0;
+// Of three products of halves in tiles of 256 or 128 columns; fitted to what an H200 took for 62 problems. Where processors are idle, the
+// others are faster.
+inline double round_of_halves(const Shape& shape, int columns) {
   const std::int64_t tiles = ceiling(shape.rows, 256) * ceiling(shape.columns, columns) * 2;
   const double idle = std::max(1 - static_cast<double>(tiles) / shape.processors, 0.0);
   const double step = (columns == 256 ? 1.945 : 1.01) * (1 - 0.14 * idle);  // 64 of the inner dimension
-  const double tail = 9 * wide;
-  const double round = static_cast<double>(ceiling(shape.inner, 64)) * step + tail;
-  const double products = static_cast<double>(plan.rounds) * round;
+  const double tail = 9 * columns / 256.0;
+  return static_cast<double>(ceiling(shape.inner, 64)) * step + tail;
+}
+// And to make them. `narrow_last` as in tiles_of.
+inline TilePlan tiles_of_halves(const Shape& shape, int columns, bool narrow_last = false) {
+  TilePlan plan{.columns = columns, .rounds = rounds_of(shape, columns), .narrow_last = narrow_last};
+  const double round = round_of_halves(shape, columns);
+  const double last = narrow_last ? round_of_halves(shape, columns / 2) + 4 : round;
+  const double products = static_cast<double>(plan.rounds - 1) * round + last;
   plan.rows_beside = rows_beside(shape, columns, products);
   plan.time = products + split_of(shape, plan.rows_beside) + 8;
   return plan;
 }
 inline TilePlan plan_tiles_of_halves(const Shape& shape, Wanted wanted) {
-  const TilePlan wide = tiles_of_halves(shape, 256);
+  const bool narrow_last =
+      wanted == Wanted::always_narrow ? may_be_narrow_last(shape) : wanted != Wanted::always && has_narrow_last(shape);
+  const TilePlan wide = tiles_of_halves(shape, 256, narrow_last);
   const TilePlan narrow = tiles_of_halves(shape, 128);
   if (also_where_slower(wanted)) {  // tests are to see rows that are made beside the products
     TilePlan plan = wanted == Wanted::always_128 || shape.of_gradients ? narrow : wide;

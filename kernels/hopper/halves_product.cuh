@@ -71,14 +71,14 @@ __device__ __forceinline__ void add_step_of_halves(float* sums, const BlockOfHal
   for (int i = 0; i < columns / 2; ++i) sums[i] += block[i];
 }
 
-// A warpgroup's rows by the columns of a step, as many at a time as fit into registers beside the sums. Where x lies transposed, a
+// A warpgroup's rows by the first `columns` of a step, as many at a time as fit into registers beside the sums. Where x lies transposed, a
 // warpgroup's 64 rows of it are the lines of a box of their own, which takes as many bytes.
-template <bool x_lies, int width>
+template <bool x_lies, int columns, int width>
 __device__ __forceinline__ void add_step(Accumulator<width>& sums, const Stage<2, tile_rows, width>& from, int group) {
   constexpr int at_a_time = 128;
   const int row = group * warpgroup_rows;
 #pragma unroll
-  for (int column = 0; column < width; column += at_a_time)
+  for (int column = 0; column < columns; column += at_a_time)
     add_step_of_halves<at_a_time, x_lies>(&sums[column / 2], {from.x[0][row], from.x[1][row]},
                                           {from.w[0][column], from.w[1][column]});
 }
@@ -106,14 +106,15 @@ __device__ __forceinline__ void begin_step(Accumulator<width>& block, Accumulato
   close_group_of_products();
 }
 
-// From sums of scaled rows to the linear's results without bias: exact, and computed again where that is not sure.
+// From sums of scaled rows to the linear's results without bias: exact, and computed again where that is not sure. None lie at column
+// `end` or beyond.
 template <int results_of_thread>
 __device__ __forceinline__ void unscale(float (&sums)[results_of_thread], const TileProblem& problem,
                                         const RowFacts (&of_rows)[2],
                                         const ColumnFacts<2, 2 * results_of_thread>& facts, StepAgain& again, int row,
-                                        int column, int lane) {
+                                        int column, std::int64_t end, int lane) {
   const Doubt<lower_is_apart<2 * results_of_thread>> doubt{
-      problem.halves, problem.tail.rows, problem.tail.columns, row, column, lane};
+      problem.halves, problem.tail.rows, min(problem.tail.columns, end), row, column, lane};
   const bool any = doubt.mark(sums, of_rows, facts);
 #pragma unroll
   for (int i = 0; i < results_of_thread; ++i) {

@@ -24,17 +24,20 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
   using Base::gathers;
   using Base::in_turns;
   using Base::memory;
+  using Base::narrows;
+  using Base::of_16_bits;
   using Base::overlaps;
   using Base::pieces;
   using Base::problem;
   using Base::stages;
   using Base::steps;
   using typename Base::Element;
+  using typename Base::Last;
   using typename Base::Memory;
   using typename Base::Now;
   using typename Base::Order;
-  static constexpr int box = box_columns<Element>;  // of the result
-  static constexpr bool of_16_bits = sizeof(Element) == 2;
+  static constexpr int box = box_columns<Element>;                              // of the result
+  static constexpr int narrow = narrows ? width / 2 : width;                    // columns of a narrow tile
   static constexpr int row_blocks = in_turns ? turn_rows / warpgroup_rows : 1;  // that a warpgroup has of a tile
 
   // The steps of a warpgroup's main loop. Two are under way at most.
@@ -45,6 +48,7 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
     Ring<stages> ring;
     int before = -1, last = -1;  // stages that are being read
 
+    template <int columns = width>
     __device__ __forceinline__ void issue(Sums& sums, bool add) {
       wait(barrier(kernel.memory.stage_full[ring.at]), ring.phase);
       const auto& from = kernel.memory.stage[ring.at];
@@ -56,7 +60,8 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
         const std::uint64_t x = describe_block(address_of(from.x[0][row]));
 #pragma unroll
         for (int i = 0; i < row_bytes / instruction_bytes; ++i)
-          multiply<width>(sums[block], x + next_instruction * i, w + next_instruction * i, add || i > 0, Element());
+          multiply<columns>(reinterpret_cast<Accumulator<columns>&>(sums[block]), x + next_instruction * i,
+                            w + next_instruction * i, add || i > 0, Element());
       }
       close_group_of_products();
       before = last;
@@ -104,8 +109,9 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
   // A tile whose tail is still to be computed, and a warp's place in it.
   struct Unfinished {
     int row = 0, column = 0;
-    int columns = 0;      // which of the two buffers
-    bool is_last = true;  // that needs them
+    int columns = 0;         // which of the two buffers
+    bool is_last = true;     // that needs them
+    bool is_narrow = false;  // then it is a block's last
   };
 
   // What batch statistics need of a part of a warp's rows.
@@ -120,46 +126,61 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
     if (way.lane == 0) arrive(barrier(memory.moments.full[at]));
   }
 
-  // Of a part of a warp's rows, for a backward.
-  __device__ __forceinline__ void keep_linear(const typename Now::Value& y, int row, int column, int lane) {
+  template <class Value>  // for a backward
+  __device__ __forceinline__ void keep_linear(const Value& y, int row, int column, int lane) {
     if (problem.result != nullptr)
       write_results<Element, pieces == 1>(problem.tail, problem.result, y, row, column, lane);
   }
 
   // One part of the tail of a warp's rows, and out.
-  __device__ __forceinline__ void finish_part(const typename Now::Value& y, int part, const Unfinished& tile,
+  template <class Some>
+  __device__ __forceinline__ void finish_part(const typename Some::Value& y, int part, const Unfinished& tile,
                                               Way& way) {
-    if constexpr (!gathers)
-      keep_linear(y, tile.row + 8 * Now::row(part), tile.column + Now::first_column(part), way.lane);
+    const int first = Some::first_column(part);
+    if constexpr (!gathers) keep_linear(y, tile.row + 8 * Some::row(part), tile.column + first, way.lane);
     const auto value = [&] {
       if constexpr (gathers && !agrees)
         return y;
       else
-        return finish<Chain, Element, Now>(problem, memory.columns[tile.columns], y, Now::first_column(part), way.lane);
+        return finish<Chain, Element, Some>(problem, memory.columns[tile.columns], y, first, way.lane);
     }();
     if constexpr (gathers && !agrees) gather_part(y, part, tile, way);
     if constexpr (of_16_bits) {
-      using Out = Exit<Element, Now>;
+      using Out = Exit<Element, Some>;
       const Address to = part % Out::parts == 0 ? way.next() : way.here();
       Out::put(to, value, part, way.lane);
-      if (part % Out::parts == Out::parts - 1) way.send(tile.column + Now::first_column(part) / box * box, tile.row);
+      if (part % Out::parts == Out::parts - 1) way.send(tile.column + first / box * box, tile.row);
     } else {
-      const int lane = Now::columns > 32 ? anew(way.lane) : way.lane;  // of large parts registers are scarce
+      const int lane = Some::columns > 32 ? anew(way.lane) : way.lane;  // of large parts registers are scarce
 #pragma unroll
-      for (int from = 0; from < Now::columns; from += box) {
+      for (int from = 0; from < Some::columns; from += box) {
         put_floats(way.next(), value, from, lane);
-        way.send(tile.column + Now::first_column(part) + from, tile.row);
+        way.send(tile.column + first + from, tile.row);
       }
     }
-    if (tile.is_last && part + 1 == Now::count) arrive(barrier(memory.columns_empty[tile.columns]));
+    if (tile.is_last && part + 1 == parts_of<Some>(tile)) arrive(barrier(memory.columns_empty[tile.columns]));
+  }
+
+  template <class Some>  // that a tile has
+  static __device__ __forceinline__ int parts_of(const Unfinished& tile) {
+    return narrows && tile.is_narrow ? Some::count / 2 : Some::count;
+  }
+
+  // All parts of a tile whose tail has nothing beside it.
+  template <class Some, class Waits>
+  __device__ __forceinline__ void finish_all(Waits& waiting, const Unfinished& tile, Way& way) {
+#pragma unroll 1
+    for (int part = 0; part < parts_of<Some>(tile); ++part)
+      finish_part<Some>(waiting.template next<Some>(), part, tile, way);
   }
 
   // The products of a tile whose operands are two halves each.
+  template <int columns>
   __device__ __forceinline__ void multiply_wide(Accumulator<width>& sums, Ring<stages>& ring, int group) {
 #pragma unroll 1
     for (int i = 0; i < steps; ++i, ring.advance()) {
       wait(barrier(memory.stage_full[ring.at]), ring.phase);
-      add_step<x_lies<Precision>>(sums, memory.stage[ring.at], group);
+      add_step<x_lies<Precision>, columns>(sums, memory.stage[ring.at], group);
       give_back(ring.at);
     }
   }
@@ -197,8 +218,10 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
       for (float& sum : sums) sum = 0;
       if constexpr (lower_is_apart<width>)
         multiply_narrow(sums, ring, group);
+      else if (tile.is_narrow())
+        multiply_wide<narrow>(sums, ring, group);
       else
-        multiply_wide(sums, ring, group);
+        multiply_wide<width>(sums, ring, group);
       const int thread = anew(static_cast<int>(threadIdx.x)) - group_threads;
       const int lane = thread % 32;
       int row, column;
@@ -208,11 +231,13 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
       RowFacts of_rows[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) of_rows[i] = facts_of(problem.halves.x, row + lane / 4 + 8 * i);
-      unscale(sums, problem, of_rows, memory.facts[of_columns.at], memory.again.of[thread / 32], row, column, lane);
+      const std::int64_t end = tile.is_narrow() ? std::int64_t{column} + narrow : problem.tail.columns;
+      unscale(sums, problem, of_rows, memory.facts[of_columns.at], memory.again.of[thread / 32], row, column, end,
+              lane);
       Waiting<Element, Now, false, false> waiting(sums);
       waiting.template take<Which<Chain>::bias>(sums, memory.columns[of_columns.at], lane);
 #pragma unroll 1
-      for (int part = 0; part < Now::count; ++part) {
+      for (int part = 0; part < (tile.is_narrow() ? Now::count / 2 : Now::count); ++part) {
         const auto y = waiting.next();
         const int first = Now::first_column(part);
         keep_linear(y, row, column + first, lane);
@@ -225,25 +250,32 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
   }
 
   // A warpgroup: its tiles. With 16 bits, one tile's products and the tail of the one before go side by side, part by part:
-  // a part is computed while two steps are under way. After the last tile there is a round without products.
+  // a part is computed while two steps are under way. The last tile's has none beside it.
   __device__ __forceinline__ void consume(int group) {
     const int thread = static_cast<int>(threadIdx.x) % group_threads;
-    Products products{*this, group, thread};
+    // As one number for the warp what is derived from it takes no thread's time; who gathers has no registers for that.
+    Products products{*this, gathers ? group : uniform(group), thread};
     Way way{*this, group * warps_of_group + uniform(thread / 32), thread % 32};
     Ring<2> of_columns;
     bool unfinished = false;
     Unfinished tile;
     typename Products::Sums sums;
     Waiting<Element, Now, agrees, overlaps> waiting(sums[0]);
-    for (Order next{problem}; next.any() || unfinished; next.next()) {
+    constexpr int parts = overlaps ? Now::count : 1;
+    for (Order next{problem}; next.any() || (agrees && unfinished); next.next()) {
       const int steps_here = next.any() ? steps : 0;
-      constexpr int parts = overlaps ? Now::count : 1;
       int done = 0;
-      const auto multiply_until = [&](int until) {
+      const auto multiply = [&]<int columns>(int until) {
         for (; done < until; ++done) {
           products.settle();
-          products.issue(sums, done > 0);
+          products.template issue<columns>(sums, done > 0);
         }
+      };
+      const auto multiply_until = [&](int until) {
+        if (next.is_narrow())
+          multiply.template operator()<narrow>(until);
+        else
+          multiply.template operator()<width>(until);
       };
       if constexpr (agrees) {
         // All parts for the statistics, time for these to become known, and all parts once more.
@@ -262,7 +294,7 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
         multiply_until(agrees ? steps_here * (2 * parts + part + 1) / (3 * parts) : steps_here * (part + 1) / parts);
         if constexpr (overlaps) {
           const auto y = waiting.next();  // also where there is nothing: registers would spill over a branch
-          if (unfinished) finish_part(y, part, tile, way);
+          if (unfinished) finish_part<Now>(y, part, tile, way);
         }
       }
       products.finish();
@@ -271,17 +303,19 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
 
       int row, column;
       next.locate(row, column);
-      tile = {row + way.warp * warp_rows, column, of_columns.at};
+      tile = {row + way.warp * warp_rows, column, of_columns.at, true, next.is_narrow()};
       wait(barrier(memory.columns_full[of_columns.at]), of_columns.phase);
-      waiting.template take<Which<Chain>::bias>(sums[0], memory.columns[of_columns.at], way.lane);
+      if (tile.is_narrow)
+        waiting.template take<Which<Chain>::bias, narrow>(sums[0], memory.columns[of_columns.at], way.lane);
+      else
+        waiting.template take<Which<Chain>::bias>(sums[0], memory.columns[of_columns.at], way.lane);
       of_columns.advance();
-      if constexpr (overlaps) {
+      if constexpr (overlaps)
         unfinished = true;
-      } else {
-#pragma unroll 1
-        for (int part = 0; part < Now::count; ++part) finish_part(waiting.next(), part, tile, way);
-      }
+      else
+        finish_all<Now>(waiting, tile, way);
     }
+    if constexpr (overlaps && !agrees) finish_all<Last>(waiting, tile, way);
     if (way.lane == 0) wait_for_stores();
   }
 
@@ -325,8 +359,7 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
           take(block);
         }
         const Unfinished tile{row + block * warpgroup_rows, column, round % 2, block + 1 == row_blocks};
-#pragma unroll 1
-        for (int part = 0; part < Now::count; ++part) finish_part(waiting[block].next(), part, tile, way);
+        finish_all<Now>(waiting[block], tile, way);
       }
     }
     if (way.lane == 0) wait_for_stores();

@@ -57,17 +57,29 @@ inline bool reads_weight_in_passing(const Shape& shape, bool at_a_time) {
 
 // TAILOR_HOPPER: `always`, `few_rows` and `strips`, also where it is the slower way, the kernel for tiles of many rows, that for few
 // rows, or that for few rows of halves or of 16-bit elements; `always_192` and `always_128`, as `always`, but tiles of so many columns
-// where there are some; `gather`, as `always`, but its blocks never agree on batch statistics; `never`.
-enum class Wanted : std::uint8_t { where_faster, always, always_192, always_128, gather, few_rows, strips, never };
+// where there are some; `always_narrow`, as `always`, but the last round's are half as wide where there are processors for all;
+// `gather`, as `always`, but its blocks never agree on batch statistics; `never`.
+enum class Wanted : std::uint8_t {
+  where_faster,
+  always,
+  always_192,
+  always_128,
+  always_narrow,
+  gather,
+  few_rows,
+  strips,
+  never
+};
 constexpr bool also_where_slower(Wanted wanted) {
   return wanted == Wanted::always || wanted == Wanted::always_192 || wanted == Wanted::always_128 ||
-         wanted == Wanted::gather;
+         wanted == Wanted::always_narrow || wanted == Wanted::gather;
 }
 constexpr std::optional<Wanted> wanted_by(std::string_view word) {
   if (word.empty()) return Wanted::where_faster;
   if (word == "always") return Wanted::always;
   if (word == "always_192") return Wanted::always_192;
   if (word == "always_128") return Wanted::always_128;
+  if (word == "always_narrow") return Wanted::always_narrow;
   if (word == "gather") return Wanted::gather;
   if (word == "few_rows") return Wanted::few_rows;
   if (word == "strips") return Wanted::strips;
@@ -79,10 +91,11 @@ inline Wanted wanted() {
     const char* value = std::getenv("TAILOR_HOPPER");
     const std::optional<Wanted> known = wanted_by(value != nullptr ? value : "");
     if (!known)
-      std::fprintf(stderr,
-                   "Tailor does not know TAILOR_HOPPER=%s. It knows always, always_192, always_128, gather, few_rows, "
-                   "strips, never.\n",
-                   value);
+      std::fprintf(
+          stderr,
+          "Tailor does not know TAILOR_HOPPER=%s. It knows always, always_192, always_128, always_narrow, gather, "
+          "few_rows, strips, never.\n",
+          value);
     return known.value_or(Wanted::where_faster);
   }();
   return read;

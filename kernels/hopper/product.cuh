@@ -22,10 +22,11 @@ struct Waiting {
     const int within = eight % of_columns;
     return Now::rows == 2 ? before * of_part + 2 * within + row : (2 * before + row) * of_part + within;
   }
-  template <int bias, class Vectors>
+  // The first `count` columns.
+  template <int bias, int count = Now::tile_columns, class Vectors>
   __device__ __forceinline__ void take(const Accumulators& sums, const Vectors& columns, int lane) {
 #pragma unroll
-    for (int eight = 0; eight < Now::tile_columns / 8; ++eight) {
+    for (int eight = 0; eight < count / 8; ++eight) {
       const float2 add = columns.of_pair[4 * eight + lane % 4][bias];
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
@@ -34,20 +35,24 @@ struct Waiting {
       }
     }
   }
+  // `Some`: a part, or two of them that are taken as one.
+  template <class Some = Now>
   __device__ __forceinline__ auto next() {
-    if constexpr (again) take_turns<of_part>(pairs);
-    typename Now::Value y;
+    constexpr int taken = Some::rows * Some::width / 2;
+    static_assert(taken == of_part || Some::rows == 2);
+    if constexpr (again) take_turns<taken>(pairs);
+    typename Some::Value y;
 #pragma unroll
-    for (int i = 0; i < of_part; ++i) {
-      const float2 pair = unpack(pairs[again ? all - of_part + i : i], Element());
-      const int row = Now::rows == 2 ? i % 2 : 0;
-      const int at = Now::rows == 2 ? i / 2 * 2 : i * 2;
+    for (int i = 0; i < taken; ++i) {
+      const float2 pair = unpack(pairs[again ? all - taken + i : i], Element());
+      const int row = Now::rows == 2 ? i % 2 : i / of_part;
+      const int at = Now::rows == 2 ? i / 2 * 2 : i % of_part * 2;
       y.at[row][at] = pair.x;
       y.at[row][at + 1] = pair.y;
     }
     if constexpr (!again) {
 #pragma unroll
-      for (int i = 0; i + of_part < all; ++i) pairs[i] = pairs[i + of_part];
+      for (int i = 0; i + taken < all; ++i) pairs[i] = pairs[i + taken];
     }
     return y;
   }
@@ -61,21 +66,22 @@ struct Waiting<float, Now, false, false> {
   Accumulators& sums;
 
   __device__ __forceinline__ explicit Waiting(Accumulators& accumulator) : sums(accumulator) {}
-  template <int bias, class Vectors>
+  template <int bias, int count = Now::tile_columns, class Vectors>
   __device__ __forceinline__ void take(const Accumulators&, const Vectors& columns, int lane) {
 #pragma unroll
-    for (int i = 0; i < Now::tile_columns / 2; ++i) {
+    for (int i = 0; i < count / 2; ++i) {
       const float2 add = columns.of_pair[i / 4 * 4 + lane % 4][bias];
       sums[i] += i % 2 == 0 ? add.x : add.y;
     }
   }
+  template <class Some = Now>
   __device__ __forceinline__ auto next() {
-    constexpr int of_part = 2 * Now::width;
-    typename Now::Value y;
+    constexpr int of_part = 2 * Some::width;
+    typename Some::Value y;
 #pragma unroll
-    for (int i = 0; i < Now::width; ++i) {
+    for (int i = 0; i < Some::width; ++i) {
 #pragma unroll
-      for (int row = 0; row < Now::rows; ++row) y.at[row][i] = sums[i / 2 * 4 + 2 * row + i % 2];
+      for (int row = 0; row < Some::rows; ++row) y.at[row][i] = sums[i / 2 * 4 + 2 * row + i % 2];
     }
 #pragma unroll
     for (int i = 0; i + of_part < Now::tile_columns / 2; ++i) sums[i] = sums[i + of_part];
@@ -90,13 +96,16 @@ struct Waiting<float, Now, false, true> {
   Accumulators kept = {};
 
   __device__ __forceinline__ explicit Waiting(Accumulators&) {}
-  template <int bias, class Vectors>
+  template <int bias, int count = Now::tile_columns, class Vectors>
   __device__ __forceinline__ void take(const Accumulators& sums, const Vectors& columns, int lane) {
 #pragma unroll
-    for (int i = 0; i < Now::tile_columns / 2; ++i) kept[i] = sums[i];
-    Waiting<float, Now, false, false>(kept).template take<bias>(sums, columns, lane);
+    for (int i = 0; i < count / 2; ++i) kept[i] = sums[i];
+    Waiting<float, Now, false, false>(kept).template take<bias, count>(sums, columns, lane);
   }
-  __device__ __forceinline__ auto next() { return Waiting<float, Now, false, false>(kept).next(); }
+  template <class Some = Now>
+  __device__ __forceinline__ auto next() {
+    return Waiting<float, Now, false, false>(kept).template next<Some>();
+  }
 };
 
 // 16 bytes of a block, where the copy engine's swizzle has them.

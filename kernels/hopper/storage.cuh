@@ -136,23 +136,30 @@ struct Storage {
   Again<Precision::pieces> again;
 };
 
-// The tiles of a block, in an order in which blocks that run at the same time read the same rows and columns.
-template <bool in_turns, int width>
+// The tiles of a block, in an order in which blocks that run at the same time read the same rows and columns. Those of the last round
+// may be narrow (`narrows`): half as wide, and then a cluster has one of them at most.
+template <bool in_turns, int width, bool narrows>
 struct Tiles {
   using Cluster = ClusterTile<in_turns, width>;
   const TileProblem& problem;
   const int rank = rank_in_cluster();
   int at = static_cast<int>(blockIdx.x) / cluster_blocks;
 
-  __device__ __forceinline__ bool any() const { return at < problem.row_tiles * problem.column_tiles; }
+  __device__ __forceinline__ bool any() const {
+    const int tiles = problem.row_tiles * problem.column_tiles;
+    return at < (narrows ? 2 * tiles - problem.wide_tiles : tiles);
+  }
+  __device__ __forceinline__ bool is_narrow() const { return narrows && at >= problem.wide_tiles; }
   __device__ __forceinline__ void next() { at += static_cast<int>(gridDim.x) / cluster_blocks; }
   __device__ __forceinline__ void locate(int& row, int& column) const {
+    const int beyond = is_narrow() ? at - problem.wide_tiles : 0;
+    const int tile = is_narrow() ? problem.wide_tiles + beyond / 2 : at;
     const int in_band = tiles_together * problem.column_tiles;
-    const int first = at / in_band * tiles_together;
+    const int first = tile / in_band * tiles_together;
     const int rows = min(problem.row_tiles - first, tiles_together);
-    const int within = at % in_band;
+    const int within = tile % in_band;
     row = (first + within % rows) * Cluster::rows + (in_turns ? 0 : rank * tile_rows);
-    column = within / rows * Cluster::columns + (in_turns ? rank * width : 0);
+    column = within / rows * Cluster::columns + (in_turns ? rank * width : beyond % 2 * (width / 2));
   }
 };
 
@@ -163,6 +170,7 @@ struct TilesOfRows {
   int at = static_cast<int>(blockIdx.y);
 
   __device__ __forceinline__ bool any() const { return at < problem.column_tiles; }
+  __device__ __forceinline__ bool is_narrow() const { return false; }
   __device__ __forceinline__ void next() { at += problem.agreement.column_tiles_at_once; }
   __device__ __forceinline__ void locate(int& row, int& column) const {
     row = anew(static_cast<int>(blockIdx.x)) * tile_rows;

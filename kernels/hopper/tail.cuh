@@ -127,14 +127,19 @@ struct Finish : Arithmetic<typename cuda::MathOf<T>::type> {
   }
 };
 
-// What is computed at a time: a part of a tile, as registers allow. Beside accumulators that are in use, of a wide group only
-// one of a thread's two rows.
-template <class Element, int group_width, bool in_turns = false, int of_tile = widest_tile>
+// What a thread's registers have room for beside a part of a tile.
+enum class Room : std::uint8_t {
+  crowded,  // accumulators that are in use: of a wide group only one of a thread's two rows is taken at a time
+  some,     // other results that wait
+  ample,    // nothing that is wanted
+};
+
+// What is computed at a time: a part of a tile, as registers allow. A larger one has more that does not wait for each other.
+template <class Element, int group_width, Room room = Room::some, int of_tile = widest_tile>
 struct Part {
   static constexpr int tile_columns = of_tile;
-  static constexpr bool crowded = sizeof(Element) == 2 && !in_turns;
-  static constexpr int columns = group_width > 32 || (sizeof(Element) == 2 && in_turns) ? 64 : 32;
-  static constexpr int rows = crowded && group_width > 32 ? 1 : 2;
+  static constexpr int columns = group_width > 32 || room == Room::ample ? 64 : 32;
+  static constexpr int rows = room == Room::crowded && group_width > 32 ? 1 : 2;
   static constexpr int group = group_width > 0 ? group_width : columns;
   static constexpr int width = columns / 4;  // of a thread
   static constexpr int count = tile_columns / columns * (2 / rows);

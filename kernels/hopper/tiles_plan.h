@@ -47,6 +47,7 @@ struct TilePlan {
   int columns = 256;
   bool in_turns = false;  // a block's warpgroups: one multiplies while the other computes its tail
   std::int64_t rounds = 0;
+  bool narrow_last = false;      // those of the last round have half as many columns
   std::int64_t rows_beside = 0;  // of x, the last: their halves are made beside the products
   double time = 0;               // fitted to what an H200 took for 219 problems
 };
@@ -71,25 +72,45 @@ inline double time_to_read_tiles(const Shape& shape, double read) {
   return read * inner_bytes / rate;
 }
 
-// A processor makes one tile after another, and if the last round has few tiles, most of them wait. A tail takes some of the time of the
-// products beside it; those of a short K do not hide it.
-inline TilePlan tiles_of(const Shape& shape, int which) {
-  TilePlan plan{.columns = tile_widths[which]};
-  plan.rounds = rounds_of(shape, plan.columns);
+// A tail takes some of the time of the products beside it; those of a short K do not hide it.
+struct RoundOfTiles {
+  double time;
+  double last_tail;  // is beside none
+};
+inline RoundOfTiles round_of_tiles(const Shape& shape, int which) {
+  const int columns = tile_widths[which];
   const bool groups = shape.group_width != 0;
-  const double wide = plan.columns / 256.0;
+  const double wide = columns / 256.0;
   const bool is_float = shape.element_bytes == 4;
-  const bool is_hidden = !is_float || plan.columns <= 128;
-  const double products = products_of(shape, plan.columns, rates_of(shape.element_bytes).of_widths[which]);
+  const bool is_hidden = !is_float || columns <= 128;
+  const double products = products_of(shape, columns, rates_of(shape.element_bytes).of_widths[which]);
   const double tail = groups ? 4.5 * wide * (is_hidden ? 1 : 2) : 2.2 * wide * (is_float ? 2 : 1);
   const double shortest = groups ? 7.8 * wide + 0.75 * products : 0.75 + 4.4 * wide + 0.5 * products;
-  const double last_tail = groups && is_hidden ? 2.2 * wide : 0;  // is beside none
-  const double rounds = static_cast<double>(plan.rounds) * std::max(products + tail, shortest);
+  return {std::max(products + tail, shortest), groups && is_hidden ? 2.2 * wide : 0};
+}
+// A processor makes one tile after another, and if the last round has few tiles, most of them wait. `narrow_last`: that is a round of the
+// narrowest tiles. The ring has no more steps for those, though each takes half the time: so they wait for memory.
+inline TilePlan tiles_of(const Shape& shape, int which, bool narrow_last = false) {
+  TilePlan plan{.columns = tile_widths[which], .narrow_last = narrow_last};
+  plan.rounds = rounds_of(shape, plan.columns);
+  const RoundOfTiles round = round_of_tiles(shape, which);
+  const RoundOfTiles last = narrow_last ? round_of_tiles(shape, 2) : round;
+  const double waiting = narrow_last ? 3.5 : 0;
+  const double rounds = static_cast<double>(plan.rounds - 1) * round.time + last.time + waiting;
   const auto pairs = static_cast<double>(pairs_of(shape, 256, plan.columns));
-  plan.time = 5.5 + std::max(rounds + last_tail, time_to_read_tiles(shape, pairs * (256 + plan.columns)));
+  plan.time = 5.5 + std::max(rounds + last.last_tail, time_to_read_tiles(shape, pairs * (256 + plan.columns)));
   plan.time = std::max(plan.time, least_time_of_tiles(shape));
   return plan;
 }
+
+// Whether the widest tiles leave so few for the last round that there are processors for each of these's halves.
+inline bool may_be_narrow_last(const Shape& shape) {
+  const std::int64_t at_once = std::max(shape.processors / 2, 1);
+  const std::int64_t last = pairs_of(shape, 256, tile_widths[0]) % at_once;
+  return last > 0 && 2 * last <= at_once;
+}
+// Where there is no other round, narrow tiles from the start are the faster way.
+inline bool has_narrow_last(const Shape& shape) { return rounds_of(shape) > 1 && may_be_narrow_last(shape); }
 
 // In turns tiles are large, and each warpgroup reads all of the weight's rows for itself: that pays where a group norm's tail is long
 // beside the products, and where there are many tiles. Fitted to what an H100 took for 25 problems.
@@ -113,11 +134,13 @@ inline TilePlan tiles_in_turns(const Shape& shape) {
 template <class Look>
 void for_each_tiling(const Shape& shape, Look look) {
   for (int which = 0; which < 3; ++which) look(tiles_of(shape, which));
+  if (shape.element_bytes == 2 && has_narrow_last(shape)) look(tiles_of(shape, 0, true));  // TF32 has no such kernel
   if (shape.group_width != 0) look(tiles_in_turns(shape));
 }
 inline TilePlan plan_tiles(const Shape& shape, Wanted wanted) {
   if (wanted == Wanted::always_192) return tiles_of(shape, 1);
   if (wanted == Wanted::always_128) return tiles_of(shape, 2);
+  if (wanted == Wanted::always_narrow) return tiles_of(shape, 0, shape.element_bytes == 2 && may_be_narrow_last(shape));
   if (also_where_slower(wanted))  // tests are to see both
     return shape.group_width != 0 && shape.inner <= 2048 ? tiles_in_turns(shape) : tiles_of(shape, 0);
   TilePlan best;

@@ -32,7 +32,7 @@ def expected(capability, wanted=None):
     every = ["cuda", "cuda_backward"]
     if capability != (9, 0) or wanted == "never":
         return {(op.stem, kernel) for op in CHAINS for kernel in every}
-    many = wanted in ("always", "always_192", "always_128", "gather")
+    many = wanted in ("always", "always_192", "always_128", "always_narrow", "gather")
     every += [f"hopper, {dtype}" for dtype in SIXTEEN]
     if many or not wanted:
         every.append("hopper, TF32")

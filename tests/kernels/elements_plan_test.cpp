@@ -132,7 +132,8 @@ TEST(ElementsPlan, TilesOfFewRowsWaitForTheWeight) {
 
 TEST(ElementsPlan, WhoGetsStrips) {
   const Shape few_of_them{16, 8192, 8192};
-  for (const Wanted wanted : {Wanted::always, Wanted::always_192, Wanted::always_128, Wanted::gather})
+  for (const Wanted wanted :
+       {Wanted::always, Wanted::always_192, Wanted::always_128, Wanted::always_narrow, Wanted::gather})
     EXPECT_EQ(way_of(few_of_them, wanted), Way::tiles);
   EXPECT_EQ(way_of(few_of_them, Wanted::few_rows), Way::strips) << "that is about float32";
   EXPECT_EQ(way_of(few_of_them, Wanted::never), Way::apart);

@@ -25,6 +25,7 @@ TEST(HopperPlan, KnowsItsSwitchesWords) {
   EXPECT_EQ(wanted_by("always"), Wanted::always);
   EXPECT_EQ(wanted_by("always_192"), Wanted::always_192);
   EXPECT_EQ(wanted_by("always_128"), Wanted::always_128);
+  EXPECT_EQ(wanted_by("always_narrow"), Wanted::always_narrow);
   EXPECT_EQ(wanted_by("gather"), Wanted::gather);
   EXPECT_EQ(wanted_by("few_rows"), Wanted::few_rows);
   EXPECT_EQ(wanted_by("strips"), Wanted::strips);
@@ -63,6 +64,48 @@ TEST(HopperPlan, TilesAreCutToFillTheProcessors) {
   EXPECT_EQ(columns({1024, 8192, 8192}, Wanted::always_192), 192);
   EXPECT_EQ(columns({1024, 8192, 8192}, Wanted::always_128), 128);
   EXPECT_EQ(columns({1024, 2048, 2048}, Wanted::always), 256);
+}
+
+// Few tiles that are left for a last round are made in halves, one for each cluster.
+TEST(HopperPlan, TheLastRoundMayBeNarrow) {
+  const auto narrow = [](Shape shape, Wanted wanted = Wanted::where_faster) {
+    shape.processors = 132;
+    const TilePlan plan = plan_tiles(shape, wanted);
+    EXPECT_TRUE(!plan.narrow_last || plan.columns == 256);
+    return plan.narrow_last;
+  };
+  EXPECT_TRUE(narrow({4808, 5568, 1792})) << "142 µs measured, 143 by 192, 148 by 256, 150 by 128";
+  EXPECT_TRUE(narrow({6664, 2752, 1920})) << "110 µs measured, 115 by 256 and by 128, 118 by 192";
+  EXPECT_TRUE(narrow({9448, 1984, 1728, 2, 64})) << "108 µs measured, 110 by 128, 122 by 192, 124 in turns";
+  EXPECT_FALSE(narrow({728, 7872, 6784})) << "120 µs measured, 114 by 192: two rounds for one and a half of 256";
+  EXPECT_FALSE(narrow({752, 2368, 2944})) << "26 µs measured, 23 by 128: there is no other round";
+  EXPECT_FALSE(narrow({1024, 8192, 8192})) << "the second of two rounds is nearly full";
+  EXPECT_FALSE(narrow({4808, 5568, 1792, 4})) << "TF32 has no such kernel";
+  EXPECT_FALSE(narrow({4808, 5568, 1792}, Wanted::always)) << "tests are to see both";
+  EXPECT_TRUE(narrow({4808, 5568, 1792}, Wanted::always_narrow));
+  EXPECT_TRUE(narrow({752, 2368, 2944}, Wanted::always_narrow));
+  EXPECT_FALSE(narrow({752, 2368, 2944, 4}, Wanted::always_narrow));
+  EXPECT_FALSE(narrow({16896, 256, 4096}, Wanted::always_narrow)) << "a full round";
+  EXPECT_FALSE(narrow({256 * 100, 256, 4096}, Wanted::always_narrow)) << "34 for 66 processors";
+  EXPECT_TRUE(narrow({256 * 99, 256, 4096}, Wanted::always_narrow)) << "33";
+  EXPECT_FALSE(narrow({0, 256, 4096}, Wanted::always_narrow));
+}
+TEST(HopperPlan, TheLastRoundOfHalvesMayBeNarrow) {
+  const auto plan = [](Shape shape, Wanted wanted = Wanted::where_faster) {
+    shape.processors = 132;
+    shape.element_bytes = 4;
+    return plan_tiles_of_halves(shape, wanted);
+  };
+  EXPECT_TRUE(plan({32768, 4096, 1024}).narrow_last) << "1.117 of three products measured, 1.125 by 256";
+  EXPECT_TRUE(plan({9448, 1984, 1728}).narrow_last) << "374 µs measured, 388 by 128";
+  EXPECT_FALSE(plan({16384, 4096, 4096}).narrow_last) << "34 tiles for 66 clusters";
+  EXPECT_FALSE(plan({1824, 2496, 1280}).narrow_last) << "101 µs measured by 128, 105 so";
+  EXPECT_FALSE(plan({856, 1536, 1536}).narrow_last) << "51 µs measured by 128, 54 so";
+  EXPECT_FALSE(plan({32768, 4096, 1024}, Wanted::always).narrow_last);
+  EXPECT_TRUE(plan({856, 1536, 1536}, Wanted::always_narrow).narrow_last);
+  Shape of_gradients{32768, 4096, 1024};
+  of_gradients.of_gradients = true;
+  EXPECT_FALSE(plan(of_gradients, Wanted::always_narrow).narrow_last) << "all their tiles are narrow";
 }
 
 // Where a short K is multiplied sooner than the result is written, torch's linear waits for that too.
@@ -311,8 +354,8 @@ TEST(HopperPlan, TilesOfHalvesAreCutToFillTheProcessors) {
   EXPECT_EQ(columns({16384, 4096, 4096}), 256);
   EXPECT_EQ(columns({1024, 8192, 8192}), 256) << "543 µs measured, settled, and 560 by 128";
   EXPECT_EQ(columns({856, 1536, 1536}), 128) << "43 µs measured, 69 by 256";
-  EXPECT_EQ(columns({728, 7872, 6784}), 128) << "468 µs measured, 552 by 256";
-  EXPECT_EQ(columns({3272, 2752, 4032}), 128) << "388 µs measured, 436 by 256";
+  EXPECT_EQ(columns({728, 7872, 6784}), 256) << "462 µs measured, the last round narrow, 459 by 128, 552 by 256 alone";
+  EXPECT_EQ(columns({3272, 2752, 4032}), 256) << "382 µs measured, the last round narrow, 386 by 128, 436 by 256 alone";
   EXPECT_EQ(columns({2536, 3200, 4480}), 256) << "372 µs measured, 382 by 128";
   EXPECT_EQ(columns({16384, 4096, 4096}, Wanted::always_128), 128);
   EXPECT_EQ(columns({856, 1536, 1536}, Wanted::always), 256);

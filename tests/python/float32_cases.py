@@ -3,7 +3,7 @@ they mean."""
 import os
 
 FEW_ROWS = os.environ.get("TAILOR_HOPPER") == "few_rows"
-if os.environ.get("TAILOR_HOPPER") not in ("few_rows", "strips", "always_128"):
+if os.environ.get("TAILOR_HOPPER") not in ("few_rows", "strips", "always_128", "always_narrow"):
     os.environ["TAILOR_HOPPER"] = "always"  # also where it is slower; read when the library is first asked
 
 import torch

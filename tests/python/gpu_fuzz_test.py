@@ -93,7 +93,7 @@ class KernelsTest(unittest.TestCase):
             return {kernel for _, kernel in ops_kernels.expected(capability, wanted)}
         self.assertEqual(kernels("never"), {"cuda", "cuda_backward"})
         self.assertEqual(kernels("always", (8, 0)), {"cuda", "cuda_backward"})
-        for many in ("always", "always_192", "always_128", "gather"):
+        for many in ("always", "always_192", "always_128", "always_narrow", "gather"):
             self.assertIn("hopper_gather, TF32", kernels(many))
             self.assertEqual("hopper, agreeing, float16" in kernels(many), many != "gather")
         self.assertTrue({"bf16x6", "linear by bf16x6"} <= kernels("few_rows"))

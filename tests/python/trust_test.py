@@ -232,11 +232,11 @@ class ToolTest(unittest.TestCase):
 
     def test_gpu_sanitize(self):
         record = self.run_tool("gpu_sanitize")
-        self.assertEqual(record["counts"], {"runs": 24, "cases": 18 * 7, "reports": 8})
-        self.assertEqual(record["failures"], 7, "one run with reports, six without calls")
-        self.assertEqual(record["tables"]["by tool"]["racecheck"], {"runs": 6, "cases": 42, "reports": 2})
-        self.assertEqual(record["tables"]["by tool"]["synccheck"], {"runs": 6, "cases": 42, "reports": 0})
-        self.assertEqual(record["tables"]["calls by path"]["hopper"], {"memcheck": 54, "racecheck": 54, "synccheck": 54, "initcheck": 0})
+        self.assertEqual(record["counts"], {"runs": 28, "cases": 21 * 7, "reports": 9})
+        self.assertEqual(record["failures"], 8, "one run with reports, seven without calls")
+        self.assertEqual(record["tables"]["by tool"]["racecheck"], {"runs": 7, "cases": 49, "reports": 2})
+        self.assertEqual(record["tables"]["by tool"]["synccheck"], {"runs": 7, "cases": 49, "reports": 0})
+        self.assertEqual(record["tables"]["calls by path"]["hopper"], {"memcheck": 63, "racecheck": 63, "synccheck": 63, "initcheck": 0})
 
     def test_faults_are_planted_where_they_can_be(self):
         planted = {program.name: program for program in KNOWN if program.script == "tools/faults"}

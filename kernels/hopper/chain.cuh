@@ -79,7 +79,7 @@ inline std::int64_t workspace_of_agreement(const Linear&, const Tail& tail) {
   return tail.norm.batch_statistics ? Agreement().place(nullptr, ceiling(tail.rows, tile_rows), tail.columns) : 0;
 }
 
-// `narrow_last`: the tiles of the last round.
+// `narrow_last`: the last round's tiles are cut in two.
 template <class Chain, class Precision, int group_width, Manner manner, int width>
 const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail& tail, cudaStream_t stream,
                          bool narrow_last = false) {
@@ -105,7 +105,8 @@ const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail&
   } else {
     const std::int64_t tiles = static_cast<std::int64_t>(problem.row_tiles) * problem.column_tiles;
     const std::int64_t at_once = cuda::processors() / cluster_blocks;
-    const std::int64_t wide = narrow_last ? tiles / at_once * at_once : tiles;
+    constexpr bool narrows = Kernel<Chain, Precision, group_width, manner, width>::narrows;
+    const std::int64_t wide = narrows && narrow_last ? tiles / at_once * at_once : tiles;
     problem.wide_tiles = static_cast<int>(wide);
     blocks.grid = cuda::grid_of(std::min(2 * tiles - wide, at_once) * cluster_blocks, 1);
   }

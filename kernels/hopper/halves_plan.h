@@ -47,8 +47,8 @@ inline TilePlan tiles_of_halves(const Shape& shape, int columns, bool narrow_las
   return plan;
 }
 inline TilePlan plan_tiles_of_halves(const Shape& shape, Wanted wanted) {
-  const bool narrow_last =
-      wanted == Wanted::always_narrow ? may_be_narrow_last(shape) : wanted != Wanted::always && has_narrow_last(shape);
+  const bool is_welcome = wanted == Wanted::always_narrow || !also_where_slower(wanted);
+  const bool narrow_last = is_welcome && may_be_narrow_last(shape);
   const TilePlan wide = tiles_of_halves(shape, 256, narrow_last);
   const TilePlan narrow = tiles_of_halves(shape, 128);
   if (also_where_slower(wanted)) {  // tests are to see rows that are made beside the products

@@ -83,7 +83,7 @@ __device__ __forceinline__ void add_step(Accumulator<width>& sums, const Stage<2
                                           {from.w[0][column], from.w[1][column]});
 }
 
-// The same of a narrow tile, which has room for what the lower halves give, apart. Those of the higher halves are done where all groups
+// The same of a tile of 128 columns, which has room for what the lower halves give, apart. Those of the higher halves are done where all groups
 // but one are; the others need not be waited for, but the compiler does so before the next step.
 template <bool x_lies, int width>
 __device__ __forceinline__ void begin_step(Accumulator<width>& block, Accumulator<width>& lower,

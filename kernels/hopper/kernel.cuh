@@ -36,8 +36,8 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
   using typename Base::Memory;
   using typename Base::Now;
   using typename Base::Order;
-  static constexpr int box = box_columns<Element>;                              // of the result
-  static constexpr int narrow = narrows ? width / 2 : width;                    // columns of a narrow tile
+  static constexpr int box = box_columns<Element>;            // of the result
+  static constexpr int narrow = narrows ? width / 2 : width;  // columns of a narrow tile, where there are some
   static constexpr int row_blocks = in_turns ? turn_rows / warpgroup_rows : 1;  // that a warpgroup has of a tile
 
   // The steps of a warpgroup's main loop. Two are under way at most.
@@ -176,7 +176,7 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
 
   // The products of a tile whose operands are two halves each.
   template <int columns>
-  __device__ __forceinline__ void multiply_wide(Accumulator<width>& sums, Ring<stages>& ring, int group) {
+  __device__ __forceinline__ void multiply_together(Accumulator<width>& sums, Ring<stages>& ring, int group) {
 #pragma unroll 1
     for (int i = 0; i < steps; ++i, ring.advance()) {
       wait(barrier(memory.stage_full[ring.at]), ring.phase);
@@ -184,7 +184,7 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
       give_back(ring.at);
     }
   }
-  __device__ __forceinline__ void multiply_narrow(Accumulator<width>& sums, Ring<stages>& ring, int group) {
+  __device__ __forceinline__ void multiply_apart(Accumulator<width>& sums, Ring<stages>& ring, int group) {
     Accumulator<width> block = {};
     Accumulator<width> lower = {};
     int last = -1;  // stage, of which the lower halves are still read
@@ -217,11 +217,11 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
 #pragma unroll
       for (float& sum : sums) sum = 0;
       if constexpr (lower_is_apart<width>)
-        multiply_narrow(sums, ring, group);
+        multiply_apart(sums, ring, group);
       else if (tile.is_narrow())
-        multiply_wide<narrow>(sums, ring, group);
+        multiply_together<narrow>(sums, ring, group);
       else
-        multiply_wide<width>(sums, ring, group);
+        multiply_together<width>(sums, ring, group);
       const int thread = anew(static_cast<int>(threadIdx.x)) - group_threads;
       const int lane = thread % 32;
       int row, column;
@@ -315,7 +315,7 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
       else
         finish_all<Now>(waiting, tile, way);
     }
-    if constexpr (overlaps && !agrees) finish_all<Last>(waiting, tile, way);
+    if constexpr (overlaps && !agrees) finish_all<Last>(waiting, tile, way);  // every block has had one
     if (way.lane == 0) wait_for_stores();
   }
 

@@ -22,7 +22,7 @@ struct TileProblem : Problem {
   CUtensorMap narrow_w;    // of the weight, for tiles of half as many columns
   void* result = nullptr;  // the linear's own goes there, where it is wanted
   int row_tiles = 0, column_tiles = 0;
-  int wide_tiles = 0;   // the first of a cluster's; each of the others is cut into two narrow ones
+  int wide_tiles = 0;   // so many tiles of clusters, the first, are whole; the others are cut into two narrow ones
   Agreement agreement;  // where blocks agree on batch statistics
   Halves halves;        // where operands are two halves
 };

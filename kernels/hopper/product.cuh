@@ -35,7 +35,7 @@ struct Waiting {
       }
     }
   }
-  // `Some`: a part, or two of them that are taken as one.
+  // `Some`: a part, or two of them that are taken as one, neighbours or a row each.
   template <class Some = Now>
   __device__ __forceinline__ auto next() {
     constexpr int taken = Some::rows * Some::width / 2;
@@ -89,7 +89,7 @@ struct Waiting<float, Now, false, false> {
   }
 };
 
-// Of a narrow tile there is room for both.
+// Of a tile of 128 columns there is room for both.
 template <class Now>
 struct Waiting<float, Now, false, true> {
   using Accumulators = Accumulator<Now::tile_columns>;

@@ -89,7 +89,8 @@ inline RoundOfTiles round_of_tiles(const Shape& shape, int which) {
   return {std::max(products + tail, shortest), groups && is_hidden ? 2.2 * wide : 0};
 }
 // A processor makes one tile after another, and if the last round has few tiles, most of them wait. `narrow_last`: that is a round of the
-// narrowest tiles. The ring has no more steps for those, though each takes half the time: so they wait for memory.
+// narrowest tiles. The ring has no more steps for those, though each takes half the time: so they wait for memory, and where there is no
+// other round, tiles of 128 columns from the start take less.
 inline TilePlan tiles_of(const Shape& shape, int which, bool narrow_last = false) {
   TilePlan plan{.columns = tile_widths[which], .narrow_last = narrow_last};
   plan.rounds = rounds_of(shape, plan.columns);
@@ -103,14 +104,12 @@ inline TilePlan tiles_of(const Shape& shape, int which, bool narrow_last = false
   return plan;
 }
 
-// Whether the widest tiles leave so few for the last round that there are processors for each of these's halves.
+// Whether the widest tiles leave so few for the last round that, each cut in two, there are processors for all.
 inline bool may_be_narrow_last(const Shape& shape) {
   const std::int64_t at_once = std::max(shape.processors / 2, 1);
   const std::int64_t last = pairs_of(shape, 256, tile_widths[0]) % at_once;
   return last > 0 && 2 * last <= at_once;
 }
-// Where there is no other round, narrow tiles from the start are the faster way.
-inline bool has_narrow_last(const Shape& shape) { return rounds_of(shape) > 1 && may_be_narrow_last(shape); }
 
 // In turns tiles are large, and each warpgroup reads all of the weight's rows for itself: that pays where a group norm's tail is long
 // beside the products, and where there are many tiles. Fitted to what an H100 took for 25 problems.
@@ -134,7 +133,7 @@ inline TilePlan tiles_in_turns(const Shape& shape) {
 template <class Look>
 void for_each_tiling(const Shape& shape, Look look) {
   for (int which = 0; which < 3; ++which) look(tiles_of(shape, which));
-  if (shape.element_bytes == 2 && has_narrow_last(shape)) look(tiles_of(shape, 0, true));  // TF32 has no such kernel
+  if (shape.element_bytes == 2 && may_be_narrow_last(shape)) look(tiles_of(shape, 0, true));  // TF32 has no such kernel
   if (shape.group_width != 0) look(tiles_in_turns(shape));
 }
 inline TilePlan plan_tiles(const Shape& shape, Wanted wanted) {

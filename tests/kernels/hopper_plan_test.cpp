@@ -101,7 +101,8 @@ TEST(HopperPlan, TheLastRoundOfHalvesMayBeNarrow) {
   EXPECT_FALSE(plan({16384, 4096, 4096}).narrow_last) << "34 tiles for 66 clusters";
   EXPECT_FALSE(plan({1824, 2496, 1280}).narrow_last) << "101 µs measured by 128, 105 so";
   EXPECT_FALSE(plan({856, 1536, 1536}).narrow_last) << "51 µs measured by 128, 54 so";
-  EXPECT_FALSE(plan({32768, 4096, 1024}, Wanted::always).narrow_last);
+  for (const Wanted wanted : {Wanted::always, Wanted::always_192, Wanted::always_128, Wanted::gather})
+    EXPECT_FALSE(plan({32768, 4096, 1024}, wanted).narrow_last);
   EXPECT_TRUE(plan({856, 1536, 1536}, Wanted::always_narrow).narrow_last);
   Shape of_gradients{32768, 4096, 1024};
   of_gradients.of_gradients = true;

@@ -32,7 +32,7 @@ class Case:
         self.rows, self.columns, self.inner = chance.choice(ROWS), chance.choice(COLUMNS), chance.choice(INNER)
         while self.rows * max(self.columns, self.inner) > MOST:
             self.rows //= 2
-        if number % 250 == 249:
+        if number % 25 == 24:
             (self.rows, self.columns), self.inner = chance.choice(WAVES), chance.choice(INNER[:9])
         self.width = chance.choice((16, 32, 64))
         if self.op.group_norm:

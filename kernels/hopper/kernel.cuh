@@ -36,6 +36,7 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
   using typename Base::Memory;
   using typename Base::Now;
   using typename Base::Order;
+  using Way = WayOut<Memory>;
   static constexpr int box = box_columns<Element>;            // of the result
   static constexpr int narrow = narrows ? width / 2 : width;  // columns of a narrow tile, where there are some
   static constexpr int row_blocks = in_turns ? turn_rows / warpgroup_rows : 1;  // that a warpgroup has of a tile
@@ -80,29 +81,6 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
     __device__ __forceinline__ void release(int& stage) {
       if (stage >= 0 && thread < cluster_blocks) arrive_at(barrier(kernel.memory.stage_empty[stage]), thread);
       stage = -1;
-    }
-  };
-
-  // The way of a warp's results out of the block.
-  struct Way {
-    Kernel& kernel;
-    const int warp, lane;
-    int turn = 0;
-
-    __device__ __forceinline__ Address here() const { return address_of(&kernel.memory.results.of[warp][turn]); }
-    __device__ __forceinline__ Address next() {
-      if (lane == 0) wait_until_read<Memory::outgoing - 1>();
-      __syncwarp();
-      return here();
-    }
-    __device__ __forceinline__ void send(int column, int row) {  // both blocks
-      show_to_copy_engine();
-      __syncwarp();
-      if (lane == 0) {
-        store_box(kernel.problem.out, here(), column, row);
-        close_group_of_stores();
-      }
-      turn = (turn + 1) % Memory::outgoing;
     }
   };
 
@@ -158,19 +136,19 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
         way.send(tile.column + first + from, tile.row);
       }
     }
-    if (tile.is_last && part + 1 == parts_of<Some>(tile)) arrive(barrier(memory.columns_empty[tile.columns]));
+    if (tile.is_last && part + 1 == parts_of<Some>(tile.is_narrow)) arrive(barrier(memory.columns_empty[tile.columns]));
   }
 
   template <class Some>  // that a tile has
-  static __device__ __forceinline__ int parts_of(const Unfinished& tile) {
-    return narrows && tile.is_narrow ? Some::count / 2 : Some::count;
+  static __device__ __forceinline__ int parts_of(bool is_narrow) {
+    return narrows && is_narrow ? Some::count / 2 : Some::count;
   }
 
   // All parts of a tile whose tail has nothing beside it.
   template <class Some, class Waits>
   __device__ __forceinline__ void finish_all(Waits& waiting, const Unfinished& tile, Way& way) {
 #pragma unroll 1
-    for (int part = 0; part < parts_of<Some>(tile); ++part)
+    for (int part = 0; part < parts_of<Some>(tile.is_narrow); ++part)
       finish_part<Some>(waiting.template next<Some>(), part, tile, way);
   }
 
@@ -237,7 +215,7 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
       Waiting<Element, Now, false, false> waiting(sums);
       waiting.template take<Which<Chain>::bias>(sums, memory.columns[of_columns.at], lane);
 #pragma unroll 1
-      for (int part = 0; part < (tile.is_narrow() ? Now::count / 2 : Now::count); ++part) {
+      for (int part = 0; part < parts_of<Now>(tile.is_narrow()); ++part) {
         const auto y = waiting.next();
         const int first = Now::first_column(part);
         keep_linear(y, row, column + first, lane);
@@ -255,7 +233,7 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
     const int thread = static_cast<int>(threadIdx.x) % group_threads;
     // As one number for the warp what is derived from it takes no thread's time; who gathers has no registers for that.
     Products products{*this, gathers ? group : uniform(group), thread};
-    Way way{*this, group * warps_of_group + uniform(thread / 32), thread % 32};
+    Way way{memory, problem, group * warps_of_group + uniform(thread / 32), thread % 32};
     Ring<2> of_columns;
     bool unfinished = false;
     Unfinished tile;
@@ -325,7 +303,7 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
     const int thread = static_cast<int>(threadIdx.x) % group_threads;
     Products products{*this, group, thread};
     products.ring.skip(group * steps);
-    Way way{*this, group * warps_of_group + uniform(thread / 32), thread % 32};
+    Way way{memory, problem, group * warps_of_group + uniform(thread / 32), thread % 32};
     int round = 0;
     for (Order next{problem}; next.any(); next.next(), ++round) {
       typename Products::Sums sums{};                              // zero, or they would live on beside the tail

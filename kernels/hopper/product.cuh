@@ -152,4 +152,29 @@ __device__ __forceinline__ void put_floats(Address to, const Tile<float, 2, Widt
   }
 }
 
+// The way of a warp's results out of the block.
+template <class Memory>
+struct WayOut {
+  Memory& memory;
+  const TileProblem& problem;
+  const int warp, lane;
+  int turn = 0;
+
+  __device__ __forceinline__ Address here() const { return address_of(&memory.results.of[warp][turn]); }
+  __device__ __forceinline__ Address next() {
+    if (lane == 0) wait_until_read<Memory::outgoing - 1>();
+    __syncwarp();
+    return here();
+  }
+  __device__ __forceinline__ void send(int column, int row) {  // both blocks
+    show_to_copy_engine();
+    __syncwarp();
+    if (lane == 0) {
+      store_box(problem.out, here(), column, row);
+      close_group_of_stores();
+    }
+    turn = (turn + 1) % Memory::outgoing;
+  }
+};
+
 }  // namespace tailor::hopper

@@ -11,15 +11,12 @@ import torch
 from cases import CHAINS
 from checks import main
 from hopper_grid_test import HopperGridTest
-from hopper_test import HopperContractTest, HopperTest, sized  # noqa: F401
+from hopper_test import HopperContractTest, HopperTest, profile_of, sized  # noqa: F401
 
 
 def blocks_of(call):
-    """How many blocks each of Hopper's kernels has that a call runs. The first use of the profiler may miss some."""
-    for _ in range(2):
-        with torch.no_grad(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
-            call()
-            torch.cuda.synchronize()
+    """How many blocks each of Hopper's kernels has that a call runs."""
+    seen = profile_of(call)
     with tempfile.TemporaryDirectory() as folder:
         trace = pathlib.Path(folder) / "trace.json"
         seen.export_chrome_trace(str(trace))

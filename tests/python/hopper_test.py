@@ -260,13 +260,18 @@ class HopperTest(OnHopper, Gradients):
                 torch.backends.cuda.matmul.allow_tf32 = True
 
 
-def kernels_of(call):
-    """The names of the kernels that a call runs. The first use of the profiler may miss some."""
+def profile_of(call):
+    """What the profiler sees of a call. Its first use may miss some."""
     for _ in range(2):
         with torch.no_grad(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
             call()
             torch.cuda.synchronize()
-    return [event.name for event in seen.events()]
+    return seen
+
+
+def kernels_of(call):
+    """The names of the kernels that a call runs."""
+    return [event.name for event in profile_of(call).events()]
 
 
 def held(arguments):

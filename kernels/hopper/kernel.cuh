@@ -110,19 +110,25 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
       write_results<Element, pieces == 1>(problem.tail, problem.result, y, row, column, lane);
   }
 
-  // One part of the tail of a warp's rows, and out.
+  // One part of the tail of a warp's rows; who only gathers has none.
   template <class Some>
-  __device__ __forceinline__ void finish_part(const typename Some::Value& y, int part, const Unfinished& tile,
-                                              Way& way) {
+  __device__ __forceinline__ typename Some::Value finish_part(const typename Some::Value& y, int part,
+                                                              const Unfinished& tile, const Way& way) {
     const int first = Some::first_column(part);
     if constexpr (!gathers) keep_linear(y, tile.row + 8 * Some::row(part), tile.column + first, way.lane);
-    const auto value = [&] {
-      if constexpr (gathers && !agrees)
-        return y;
-      else
-        return finish<Chain, Element, Some>(problem, memory.columns[tile.columns], y, first, way.lane);
-    }();
-    if constexpr (gathers && !agrees) gather_part(y, part, tile, way);
+    if constexpr (gathers && !agrees) {
+      gather_part(y, part, tile, way);
+      return y;
+    } else {
+      return finish<Chain, Element, Some>(problem, memory.columns[tile.columns], y, first, way.lane);
+    }
+  }
+
+  // And out.
+  template <class Some>
+  __device__ __forceinline__ void send_part(const typename Some::Value& value, int part, const Unfinished& tile,
+                                            Way& way) {
+    const int first = Some::first_column(part);
     if constexpr (of_16_bits) {
       using Out = Exit<Element, Some>;
       const Address to = part % Out::parts == 0 ? way.next() : way.here();
@@ -149,7 +155,7 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
   __device__ __forceinline__ void finish_all(Waits& waiting, const Unfinished& tile, Way& way) {
 #pragma unroll 1
     for (int part = 0; part < parts_of<Some>(tile.is_narrow); ++part)
-      finish_part<Some>(waiting.template next<Some>(), part, tile, way);
+      send_part<Some>(finish_part<Some>(waiting.template next<Some>(), part, tile, way), part, tile, way);
   }
 
   // The products of a tile whose operands are two halves each.
@@ -228,11 +234,12 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
   }
 
   // A warpgroup: its tiles. With 16 bits, one tile's products and the tail of the one before go side by side, part by part:
-  // a part is computed while two steps are under way. The last tile's has none beside it.
+  // a part is computed while two steps are under way. The second warpgroup comes to each half a part before the first, so that one of
+  // them has the units for functions while the other has the tensor cores. The last tile's tail has nothing beside it.
   __device__ __forceinline__ void consume(int group) {
     const int thread = static_cast<int>(threadIdx.x) % group_threads;
-    // As one number for the warp what is derived from it takes no thread's time; who gathers has no registers for that.
-    Products products{*this, gathers ? group : uniform(group), thread};
+    // As one number for the warp: what is derived from it takes no thread's time, nor do registers spill where it says how far to go.
+    Products products{*this, uniform(group), thread};
     Way way{memory, problem, group * warps_of_group + uniform(thread / 32), thread % 32};
     Ring<2> of_columns;
     bool unfinished = false;
@@ -240,6 +247,8 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
     typename Products::Sums sums;
     Waiting<Element, Now, agrees, overlaps> waiting(sums[0]);
     constexpr int parts = overlaps ? Now::count : 1;
+    constexpr int thirds = agrees ? 3 : 1;
+    constexpr bool staggers = overlaps && of_16_bits;  // TF32 was no faster so
     for (Order next{problem}; next.any() || (agrees && unfinished); next.next()) {
       const int steps_here = next.any() ? steps : 0;
       int done = 0;
@@ -255,24 +264,33 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
         else
           multiply.template operator()<width>(until);
       };
+      const auto multiply_before = [&](int part) {
+        const int halves = 2 * part + 2 - (staggers ? products.group : 0);
+        multiply_until(steps_here * min(halves, 2 * parts * thirds) / (2 * parts * thirds));
+      };
       if constexpr (agrees) {
         // All parts for the statistics, time for these to become known, and all parts once more.
 #pragma unroll 2
         for (int part = 0; part < parts; ++part) {
-          multiply_until(steps_here * (part + 1) / (3 * parts));
+          multiply_before(part);
           const auto y = waiting.next();
           if (unfinished) gather_part(y, part, tile, way);
+          products.settle();
         }
         multiply_until(steps_here * 2 / 3);
         if (unfinished)  // the ring has gone on since
           wait(barrier(memory.moments.agreed[tile.columns]), of_columns.phase ^ tile.columns);
       }
 #pragma unroll 1
-      for (int part = 0; part < parts; ++part) {
-        multiply_until(agrees ? steps_here * (2 * parts + part + 1) / (3 * parts) : steps_here * (part + 1) / parts);
+      for (int part = 0; part < parts + staggers; ++part) {  // who comes early has steps left in the end
+        multiply_before((thirds - 1) * parts + part);
         if constexpr (overlaps) {
           const auto y = waiting.next();  // also where there is nothing: registers would spill over a branch
-          if (unfinished) finish_part<Now>(y, part, tile, way);
+          if (unfinished && part < parts) {
+            const auto value = finish_part<Now>(y, part, tile, way);
+            if constexpr (staggers) products.settle();  // by now: the stage that is given back can be filled meanwhile
+            send_part<Now>(value, part, tile, way);
+          }
         }
       }
       products.finish();

@@ -81,13 +81,18 @@ inline RoundOfTiles round_of_tiles(const Shape& shape, int which) {
   const int columns = tile_widths[which];
   const bool groups = shape.group_width != 0;
   const double wide = columns / 256.0;
-  const bool is_float = shape.element_bytes == 4;
-  const bool is_hidden = !is_float || columns <= 128;
   const double products = products_of(shape, columns, rates_of(shape.element_bytes).of_widths[which]);
-  const double tail = groups ? 4.5 * wide * (is_hidden ? 1 : 2) : 2.2 * wide * (is_float ? 2 : 1);
+  if (shape.element_bytes == 2) {
+    const double tail = (groups ? 3.2 : 1.3) * wide;
+    const double shortest = groups ? 6.6 * wide + 0.81 * products : 1 + 2.5 * wide + 0.39 * products;
+    return {std::max(products + tail, shortest), groups ? 2 * wide : 0};
+  }
+  const bool is_hidden = columns <= 128;
+  const double tail = groups ? 4.5 * wide * (is_hidden ? 1 : 2) : 4.4 * wide;
   const double shortest = groups ? 7.8 * wide + 0.75 * products : 0.75 + 4.4 * wide + 0.5 * products;
   return {std::max(products + tail, shortest), groups && is_hidden ? 2.2 * wide : 0};
 }
+
 // A processor makes one tile after another, and if the last round has few tiles, most of them wait. `narrow_last`: that is a round of the
 // narrowest tiles. The ring has no more steps for those, though each takes half the time: so they wait for memory, and where there is no
 // other round, tiles of 128 columns from the start take less.
@@ -96,7 +101,7 @@ inline TilePlan tiles_of(const Shape& shape, int which, bool narrow_last = false
   plan.rounds = rounds_of(shape, plan.columns);
   const RoundOfTiles round = round_of_tiles(shape, which);
   const RoundOfTiles last = narrow_last ? round_of_tiles(shape, 2) : round;
-  const double waiting = narrow_last ? 3.5 : 0;
+  const double waiting = narrow_last ? 2.6 : 0;
   const double rounds = static_cast<double>(plan.rounds - 1) * round.time + last.time + waiting;
   const auto pairs = static_cast<double>(pairs_of(shape, 256, plan.columns));
   plan.time = 5.5 + std::max(rounds + last.last_tail, time_to_read_tiles(shape, pairs * (256 + plan.columns)));
@@ -117,13 +122,15 @@ inline TilePlan tiles_in_turns(const Shape& shape) {
   TilePlan plan{.rows = 2 * turn_rows, .columns = turn_columns, .in_turns = true};
   const std::int64_t pairs = pairs_of(shape, plan.rows, 2 * plan.columns);
   plan.rounds = rounds_of_pairs(shape, pairs);
-  const double products = products_of(shape, plan.rows, rates_of(shape.element_bytes).of_widths[0]);  // 128 columns
+  const bool is_float = shape.element_bytes == 4;
+  const double rate = (is_float ? 1 : 0.96) * rates_of(shape.element_bytes).of_widths[0];
+  const double products = products_of(shape, plan.rows, rate);  // 128 columns
   // A warpgroup's tail has the products of the other beside it, which are half of all, and waits for its own.
   const double round =
       std::max(products + 0.7 + 1.4 * shape.element_bytes, 1 + 4 * shape.element_bytes + 0.45 * products);
   constexpr double unevenly = 1.1;  // read: 16384×4096→4096 in TF32 took 1464 µs, and 1437 in tiles of 256 columns
   plan.time =
-      std::max(9.5 + static_cast<double>(plan.rounds) * round,
+      std::max((is_float ? 9.5 : 7.5) + static_cast<double>(plan.rounds) * round,
                time_to_read_tiles(shape, unevenly * static_cast<double>(pairs) * (plan.rows + 4 * plan.columns)));
   plan.time = std::max(plan.time, least_time_of_tiles(shape));
   return plan;

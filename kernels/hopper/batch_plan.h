@@ -44,7 +44,7 @@ inline double time_to_read_x(const Shape& shape) {
 }
 // To agree and to compute a tail takes a while, which products hide that are long enough; behind the last ones nothing is hidden.
 // Apart, the statistics are gathered, by whichever way is the faster, and merged, and the tail comes after. Fitted to what an H200 took for
-// 13 problems of two chains.
+// 13 problems of two chains, K from 1024 on.
 inline Estimate estimate_of_agreement(const Shape& shape) {
   const double round = round_of(shape);
   const double with_tail = std::max(round + 5, 17 + 0.57 * round);
@@ -57,7 +57,7 @@ inline Estimate estimate_of_agreement(const Shape& shape) {
   const double longest = std::max(with_tail, time_to_read_x(shape));
   Estimate estimate;
   estimate.whole = static_cast<double>(rounds - 1) * longest + round + last_agreement;
-  const double not_hidden = 7 + 1.7 * static_cast<double>(rounds_of(shape));  // of gathering and its launches
+  const double not_hidden = 7 + 1.7 * static_cast<double>(rounds_of(shape));  // of either way to gather; launches
   estimate.apart = std::min(gathered.whole, gathered.apart) + not_hidden + merging + tail_apart(tail);
   if (rounds == 0) estimate.whole = std::numeric_limits<double>::infinity();
   return estimate;

@@ -234,8 +234,8 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
   }
 
   // A warpgroup: its tiles. With 16 bits, one tile's products and the tail of the one before go side by side, part by part:
-  // a part is computed while two steps are under way. The second warpgroup comes to each half a part before the first, so that one of
-  // them has the units for functions while the other has the tensor cores. The last tile's tail has nothing beside it.
+  // a part is computed while two steps are under way. The second warpgroup comes to each about half a part before the first, so that
+  // one of them has the unit for functions while the other has the tensor cores. The last tile's tail has nothing beside it.
   __device__ __forceinline__ void consume(int group) {
     const int thread = static_cast<int>(threadIdx.x) % group_threads;
     // As one number for the warp: what is derived from it takes no thread's time, nor do registers spill where it says how far to go.
@@ -247,7 +247,7 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
     typename Products::Sums sums;
     Waiting<Element, Now, agrees, overlaps> waiting(sums[0]);
     constexpr int parts = overlaps ? Now::count : 1;
-    constexpr int thirds = agrees ? 3 : 1;
+    constexpr int spans = agrees ? 3 : 1;  // of a tile's steps: to gather beside, to wait, and to finish beside
     constexpr bool staggers = overlaps && of_16_bits;  // TF32 was no faster so
     for (Order next{problem}; next.any() || (agrees && unfinished); next.next()) {
       const int steps_here = next.any() ? steps : 0;
@@ -266,7 +266,7 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
       };
       const auto multiply_before = [&](int part) {
         const int halves = 2 * part + 2 - (staggers ? products.group : 0);
-        multiply_until(steps_here * min(halves, 2 * parts * thirds) / (2 * parts * thirds));
+        multiply_until(steps_here * min(halves, 2 * parts * spans) / (2 * parts * spans));
       };
       if constexpr (agrees) {
         // All parts for the statistics, time for these to become known, and all parts once more.
@@ -283,12 +283,13 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
       }
 #pragma unroll 1
       for (int part = 0; part < parts + staggers; ++part) {  // who comes early has steps left in the end
-        multiply_before((thirds - 1) * parts + part);
+        multiply_before((spans - 1) * parts + part);
         if constexpr (overlaps) {
           const auto y = waiting.next();  // also where there is nothing: registers would spill over a branch
           if (unfinished && part < parts) {
             const auto value = finish_part<Now>(y, part, tile, way);
-            if constexpr (staggers) products.settle();  // by now: the stage that is given back can be filled meanwhile
+            if constexpr (staggers)
+              products.settle();  // about now the older step is done, and its stage can be filled meanwhile
             send_part<Now>(value, part, tile, way);
           }
         }

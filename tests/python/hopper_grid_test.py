@@ -33,7 +33,7 @@ class Case:
         while self.rows * max(self.columns, self.inner) > MOST:
             self.rows //= 2
         if number % 25 == 24:
-            (self.rows, self.columns), self.inner = chance.choice(WAVES), chance.choice(INNER[:9])
+            (self.rows, self.columns), self.inner = chance.choice(WAVES), chance.choice(INNER)
         self.width = chance.choice((16, 32, 64))
         if self.op.group_norm:
             self.columns = max(1, self.columns // self.width) * self.width

@@ -82,7 +82,7 @@ class HopperTest(OnHopper, Gradients):
 
     def test_more_tiles_than_processors(self):
         for op, dtype in itertools.product(CHAINS, DTYPES):
-            for rows, columns, inner in ((4000, 2112, 64), (9000, 1024, 136), (128, 40000, 64)):
+            for rows, columns, inner in ((4000, 2112, 64), (9000, 1024, 136), (128, 40000, 64), (4000, 2112, 1096), (9000, 1024, 2312)):
                 self.forward(op, sized(op, rows, columns, inner, 64, dtype), f"{rows}×{inner}→{columns} {dtype}")
 
     def test_optional_parts(self):

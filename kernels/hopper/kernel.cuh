@@ -265,8 +265,9 @@ struct Kernel : Block<Chain, Precision, group_width, manner, width> {
           multiply.template operator()<width>(until);
       };
       const auto multiply_before = [&](int part) {
-        const int halves = 2 * part + 2 - (staggers ? products.group : 0);
-        multiply_until(steps_here * min(halves, 2 * parts * spans) / (2 * parts * spans));
+        constexpr int all = 2 * parts * spans;  // halves of parts
+        const int some = 2 * part + 2 - (staggers ? products.group : 0);
+        multiply_until(steps_here * min(some, all) / all);
       };
       if constexpr (agrees) {
         // All parts for the statistics, time for these to become known, and all parts once more.

@@ -92,7 +92,6 @@ inline RoundOfTiles round_of_tiles(const Shape& shape, int which) {
   const double shortest = groups ? 7.8 * wide + 0.75 * products : 0.75 + 4.4 * wide + 0.5 * products;
   return {std::max(products + tail, shortest), groups && is_hidden ? 2.2 * wide : 0};
 }
-
 // A processor makes one tile after another, and if the last round has few tiles, most of them wait. `narrow_last`: that is a round of the
 // narrowest tiles. The ring has no more steps for those, though each takes half the time: so they wait for memory, and where there is no
 // other round, tiles of 128 columns from the start take less.
@@ -117,8 +116,7 @@ inline bool may_be_narrow_last(const Shape& shape) {
 }
 
 // In turns tiles are large, and each warpgroup reads all of the weight's rows for itself: that pays where a group norm's tail is long
-// beside the products, and where there are many tiles. Fitted to what an H100 took for 25 problems, and
-// of 16 bits anew to an H200's.
+// beside the products, and where there are many tiles. Fitted to what an H100 took for 25 problems, and anew of 16 bits to what an H200 took.
 inline TilePlan tiles_in_turns(const Shape& shape) {
   TilePlan plan{.rows = 2 * turn_rows, .columns = turn_columns, .in_turns = true};
   const std::int64_t pairs = pairs_of(shape, plan.rows, 2 * plan.columns);

@@ -47,38 +47,30 @@ TEST(HopperPlan, BlocksAgreeOnBatchStatistics) {
       << "183 µs measured, 162 apart";
 }
 
+constexpr double h100 = 3.35e6;
+constexpr double h200 = 4.9e6;
+
+bool agrees(Shape shape, double memory_rate) {
+  shape.batch_statistics = true;
+  shape.clusters = 66;
+  shape.processors = 132;
+  shape.memory_rate = memory_rate;
+  return refuses_to_agree(shape, Wanted::where_faster) == nullptr;
+}
+
 // Of a batch norm by itself, and of one with a swish behind it.
 TEST(HopperPlan, BlocksAgreeWhereProductsAreLong) {
-  const auto agrees = [](std::int64_t rows, std::int64_t columns, std::int64_t inner) {
-    const Shape shape{.rows = rows,
-                      .columns = columns,
-                      .inner = inner,
-                      .processors = 132,
-                      .memory_rate = 4.9e6,
-                      .batch_statistics = true,
-                      .clusters = 66};
-    return refuses_to_agree(shape, Wanted::where_faster) == nullptr;
-  };
-  EXPECT_TRUE(agrees(1024, 8192, 8192)) << "189 and 191 µs measured, 193 and 193 apart";
-  EXPECT_TRUE(agrees(8192, 4096, 4096)) << "386 and 392 µs, 399 and 404 apart";
-  EXPECT_TRUE(agrees(2048, 4096, 4096)) << "107 and 111 µs, 114 and 113 apart";
-  EXPECT_TRUE(agrees(4096, 4096, 3072)) << "156 and 160 µs, 164 and 164 apart";
-  EXPECT_TRUE(agrees(2048, 2048, 2048)) << "42 and 44 µs, 45 and 44 apart: a block has one tile";
-  EXPECT_FALSE(agrees(4096, 4096, 2048)) << "124 and 131 µs, 124 and 124 apart";
-  EXPECT_FALSE(agrees(8192, 4096, 2048)) << "244 and 257 µs, 231 and 231 apart";
-  EXPECT_FALSE(agrees(4096, 4096, 1024)) << "94 and 102 µs, 84 and 83 apart";
+  EXPECT_TRUE(agrees({1024, 8192, 8192}, h200)) << "189 and 191 µs measured, 193 and 193 apart";
+  EXPECT_TRUE(agrees({8192, 4096, 4096}, h200)) << "386 and 392 µs, 399 and 404 apart";
+  EXPECT_TRUE(agrees({2048, 4096, 4096}, h200)) << "107 and 111 µs, 114 and 113 apart";
+  EXPECT_TRUE(agrees({4096, 4096, 3072}, h200)) << "156 and 160 µs, 164 and 164 apart";
+  EXPECT_TRUE(agrees({2048, 2048, 2048}, h200)) << "42 and 44 µs, 45 and 44 apart: a block has one tile";
+  EXPECT_FALSE(agrees({4096, 4096, 2048}, h200)) << "124 and 131 µs, 124 and 124 apart";
+  EXPECT_FALSE(agrees({8192, 4096, 2048}, h200)) << "244 and 257 µs, 231 and 231 apart";
+  EXPECT_FALSE(agrees({4096, 4096, 1024}, h200)) << "94 and 102 µs, 84 and 83 apart";
 }
 
 TEST(HopperPlan, BlocksDoNotAgreeWhereMemoryIsSlow) {
-  const auto agrees = [](Shape shape, double memory_rate) {
-    shape.batch_statistics = true;
-    shape.clusters = 66;
-    shape.processors = 132;
-    shape.memory_rate = memory_rate;
-    return refuses_to_agree(shape, Wanted::where_faster) == nullptr;
-  };
-  constexpr double h100 = 3.35e6;
-  constexpr double h200 = 4.9e6;
   EXPECT_TRUE(agrees({16384, 4096, 4096}, h200)) << "812 µs measured, 825 apart";
   EXPECT_FALSE(agrees({16384, 4096, 4096}, h100)) << "902 µs measured, 855 apart";
   EXPECT_TRUE(agrees({16384, 4096, 8192}, h200)) << "1590 µs measured, 1602 apart";

@@ -137,8 +137,9 @@ struct Swish {
   A operand;
   template <class G, class Sink>
   TAILOR_INLINE void backward(const G& g, Sink& sink) const {
-    const auto slope = [](auto a, auto s, auto v) { return a * s * (1 + v * (1 - s)); };
-    operand.backward(map(g, slope, sigmoid, operand.value), sink);
+    // s · (1 + v · (1 - s)), where v · s is known.
+    const auto slope = [](auto a, auto s, auto w) { return a * (s + w * (1 - s)); };
+    operand.backward(map(g, slope, sigmoid, value), sink);
   }
 };
 

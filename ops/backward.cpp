@@ -156,17 +156,24 @@ variable_list TailBackward::apply(variable_list&& gradients) {
   if (!of_out.defined()) return variable_list(inputs);
   const bool ordinary =
       !c10::GradMode::is_enabled() && unusual_thread() == nullptr && unusual_tensor(of_out) == nullptr;
-  return ordinary && are_as_saved(found) ? by_kernel(found, of_out) : by_reference(found, of_out);
+  if (!ordinary || !are_as_saved(found)) return by_reference(found, of_out);
+  const Tail tail = tail_of(found);
+  // What lies elsewhere than at the forward may lie so that no packets can be read.
+  return paths_->kernels->refuses(tail, true) == nullptr ? by_kernel(found, tail, of_out) : by_reference(found, of_out);
 }
 
-variable_list TailBackward::by_kernel(const Inputs& found, const at::Tensor& of_out) {
-  const c10::OptionalDeviceGuard guard(found.y.device());
-  at::Tensor dense = of_out.contiguous();
-  if (!is_aligned(dense)) dense = dense.clone();
+Tail TailBackward::tail_of(const Inputs& found) const {
   Tail tail = tail_;
   point_at(tail, found.tensors);
   if (!reads_norm_bias()) tail.norm.bias = nullptr;
   tail.y = found.y.const_data_ptr();
+  return tail;
+}
+
+variable_list TailBackward::by_kernel(const Inputs& found, Tail tail, const at::Tensor& of_out) {
+  const c10::OptionalDeviceGuard guard(found.y.device());
+  at::Tensor dense = of_out.contiguous();
+  if (!is_aligned(dense)) dense = dense.clone();
   tail.norm.saved = saved_statistics();
   variable_list made(inputs);
   TailGradient gradient;

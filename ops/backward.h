@@ -38,7 +38,8 @@ class TailBackward final : public torch::autograd::Node {
   bool are_as_saved(const Inputs& found) const;
   // Behind the last norm nothing is left whose derivative would need its result.
   bool reads_norm_bias() const { return !chain_->steps.back().is_norm(); }
-  torch::autograd::variable_list by_kernel(const Inputs& found, const at::Tensor& of_out);
+  Tail tail_of(const Inputs& found) const;
+  torch::autograd::variable_list by_kernel(const Inputs& found, Tail tail, const at::Tensor& of_out);
   torch::autograd::variable_list by_reference(const Inputs& found, const at::Tensor& of_out);
 
   const Chain* chain_ = nullptr;

@@ -3,6 +3,7 @@
 // norm with batch statistics needs two of its sums before it can give any gradient of y: there the pair runs twice.
 #pragma once
 #include "../gradient.h"
+#include "ahead.cuh"
 #include "rows.cuh"
 
 namespace tailor::cuda {
@@ -130,6 +131,7 @@ struct Gather {
   int taken;  // rows of the tile that are there
   ThreadSums<Chain, T, Width>& sums;
   Value of_y{};
+  bool has_come = false;
 
   __device__ __forceinline__ Gather(const BackwardColumns<Chain, T, Width>& c, const Layout& l, const Place& p,
                                     int rows, ThreadSums<Chain, T, Width>& s)
@@ -138,14 +140,17 @@ struct Gather {
   __device__ __forceinline__ void sum(int which, const Value& g) {
 #pragma unroll
     for (int row = 0; row < Rows; ++row) {
+      if (row >= taken) continue;
 #pragma unroll
-      for (int i = 0; i < Width; ++i) sums.add(which, i, row < taken ? g.at[row][i] : F(0));
+      for (int i = 0; i < Width; ++i) sums.add(which, i, g.at[row][i]);
     }
   }
 
   __device__ __forceinline__ void linear(const Value& g) {
-    of_y = map(
-        of_y, [](F a, F b) { return a + b; }, g);
+    of_y = !has_come ? g
+                     : map(
+                           of_y, [](F a, F b) { return a + b; }, g);
+    has_come = true;
   }
   template <int index>
   __device__ __forceinline__ void vector(const Value& g) {
@@ -154,9 +159,14 @@ struct Gather {
   // To more digits than the norm gives: what all gradients of a group have in common must cancel.
   template <class Node>
   __device__ __forceinline__ Value normalised(const Node& node) {
+    auto lost = node.found.lost;
+    if constexpr (has_group_norm<Chain>) {
+#pragma unroll
+      for (int row = 0; row < Rows; ++row) lost.at[row] *= node.found.inverse_deviation.at[row];
+    }
     return map(
-        node.operand.value, [](F v, F m, F l, F s) { return (v - m - l) * s; }, node.found.mean, node.found.lost,
-        node.found.inverse_deviation);
+        node.operand.value, [](F v, F m, F s, F l) { return fma(v - m, s, -l); }, node.found.mean,
+        node.found.inverse_deviation, lost);
   }
   template <class Node>
   __device__ __forceinline__ Value norm(const Node& node, const Value& g) {
@@ -246,30 +256,27 @@ __global__ void __launch_bounds__(most_threads, 2)
     backward_kernel(const __grid_constant__ Tail tail, const __grid_constant__ TailGradient gradient,
                     const NormSums<Compute<T>> norm_sums, const Layout layout) {
   using F = Compute<T>;
-  using Rounds = Fetched<T, Rows, Width>;
+  using Coming = Ahead<T, Rows, Width>;
   wait_for_kernel_before();
   const Place place(layout, Width);
+  Marching marching(tail, place);
+  __shared__ typename Coming::Memory memory;
+  Coming coming(memory, tail.y, gradient.of_out, marching);
   const BackwardColumns<Chain, T, Width> columns(tail, norm_sums, phase, place);
   ThreadSums<Chain, T, Width> sums;
-  const int start = static_cast<int>(blockIdx.y) * layout.rows_per_pass;
-  Marching marching(tail, place);
-  Rounds next_y(tail.y, marching);
-  Rounds next_g(gradient.of_out, marching);
-  for (int done = 0; start + done < tail.rows; done += place.row_step * Rows) {
-    const auto y = next_y.tile();
-    const auto g = next_g.tile();
-    const Marching here = marching;
-    marching.advance(Rows);
-    next_y = Rounds(tail.y, marching);
-    next_g = Rounds(gradient.of_out, marching);
+  for (int round = rounds_of_block(tail, layout, Rows); round > 0; --round) {
+    Tile<F, Rows, Width> y;
+    Tile<F, Rows, Width> g;
+    coming.take(y, g);
     Recomputed<Chain, T, Rows, Width> values(columns, layout, place, static_cast<F>(tail.norm.eps), y);
     Taped<Chain, typename MathOf<T>::type, Recomputed<Chain, T, Rows, Width>> taped{values};
-    Gather<Chain, T, Rows, Width, phase> sink(columns, layout, place, here.left, sums);
+    Gather<Chain, T, Rows, Width, phase> sink(columns, layout, place, marching.left, sums);
     Formula<Chain>::fold(taped).backward(g, sink);
     if constexpr (phase != Phase::norm_sums) {
       sink.sum(Sums<Chain>::bias, sink.of_y);
-      store_tile<T>(sink.of_y, gradient.of_y, here);
+      store_tile<T>(sink.of_y, gradient.of_y, marching);
     }
+    marching.advance(Rows);
   }
   put_parts<Chain>(sums.at, static_cast<F*>(gradient.workspace), tail.columns, layout, place);
 }

@@ -110,9 +110,18 @@ struct Launch {
   }
 };
 
-// The backward holds half as many columns a thread as the forward: it has a value, a gradient and sums for each.
-template <class T>
-inline constexpr int backward_width = elements_in_16_bytes<T> > 4 ? 4 : elements_in_16_bytes<T>;
+// How many neighbours a thread of the backward has at most. For each it holds a value, a gradient and sums, in registers that more threads
+// could do with; but where groups are added up, the fewer threads the better.
+template <class Chain, class T>
+inline constexpr int widest_backward =
+    has_group_norm<Chain> || elements_in_16_bytes<T> < 4 ? elements_in_16_bytes<T> : 4;
+
+template <class Chain, class T>
+int backward_width(const Tail& tail) {
+  for (const int width : {widest_backward<Chain, T>, 4})
+    if (width <= widest_backward<Chain, T> && in_packets(tail, group_width<Chain>(tail, width), width)) return width;
+  return 1;
+}
 
 template <class Chain>
 const char* refuses(const Tail& tail, bool with_backward) {
@@ -120,9 +129,9 @@ const char* refuses(const Tail& tail, bool with_backward) {
   // A thread counts its rows in an int, and adds its step to them, which is as many rows as all blocks take at a time.
   if (tail.rows >= (std::int64_t{1} << 30)) return "it has 2^30 rows or more";
   if constexpr (has_group_norm<Chain>) {
-    const int width = with_element(tail.element, [](auto element) { return backward_width<decltype(element)>; });
-    const std::int64_t group = group_width<Chain>(tail, width);
-    const std::int64_t lanes = in_packets(tail, group, width) ? group / width : group;
+    const int width =
+        with_element(tail.element, [&](auto element) { return backward_width<Chain, decltype(element)>(tail); });
+    const std::int64_t lanes = ceiling(group_width<Chain>(tail, width), width);
     if (with_backward && lanes > most_threads) return "its groups are wider than the backward holds";
   }
   return nullptr;
@@ -146,14 +155,16 @@ struct LaunchBackward {
   const TailGradient& gradient;
   cudaStream_t stream;
 
-  static constexpr int rows_at_once = 2;
+  static constexpr int widest = widest_backward<Chain, T>;
+  template <int Width>
+  static constexpr int rows_at_once = Width == 8 ? 1 : 2;
 
   void run() const {
-    constexpr int width = backward_width<T>;
-    if (in_packets(tail, group_width<Chain>(tail, width), width) && aligned(gradient.of_out) && aligned(gradient.of_y))
-      run_with<width>();
-    else
-      run_with<1>();
+    const int width = aligned(gradient.of_out) && aligned(gradient.of_y) ? backward_width<Chain, T>(tail) : 1;
+    if (width == widest) return run_with<widest>();
+    if constexpr (widest > 4)
+      if (width == 4) return run_with<4>();
+    run_with<1>();
   }
 
   template <int Width>
@@ -172,8 +183,8 @@ struct LaunchBackward {
   template <int Width, Phase phase>
   void run_phase(const NormSums<F>& sums) const {
     const Layout to = layout<Width, phase>(tail);
-    launch<backward_kernel<Chain, T, rows_at_once, Width, phase>>(grid_of(to.column_blocks, to.row_blocks),
-                                                                  most_threads, stream, tail, gradient, sums, to);
+    launch<backward_kernel<Chain, T, rows_at_once<Width>, Width, phase>>(
+        grid_of(to.column_blocks, to.row_blocks), most_threads, stream, tail, gradient, sums, to);
     AddUp what = destinations(phase, sums);
     what.parts = static_cast<int>(to.row_blocks);
     bool any = false;
@@ -203,8 +214,8 @@ struct LaunchBackward {
 
   template <int Width, Phase phase>
   static Layout layout(const Tail& tail) {
-    constexpr auto kernel = backward_kernel<Chain, T, rows_at_once, Width, phase>;
-    return lay_out(tail.rows, tail.columns, group_width<Chain>(tail, Width), Width, rows_at_once,
+    constexpr auto kernel = backward_kernel<Chain, T, rows_at_once<Width>, Width, phase>;
+    return lay_out(tail.rows, tail.columns, group_width<Chain>(tail, Width), Width, rows_at_once<Width>,
                    processors() * resident<kernel, most_threads>());
   }
 
@@ -219,7 +230,9 @@ struct LaunchBackward {
   // With packets or without: alignment is not known yet.
   template <Phase phase>
   std::int64_t row_blocks_of() const {
-    return larger(row_blocks_if_possible<1, phase>(), row_blocks_if_possible<backward_width<T>, phase>());
+    std::int64_t most = row_blocks_if_possible<1, phase>();
+    if constexpr (widest > 4) most = larger(most, row_blocks_if_possible<4, phase>());
+    return larger(most, row_blocks_if_possible<widest, phase>());
   }
   // None where a row has no packet, or a block cannot hold a group.
   template <int Width, Phase phase>

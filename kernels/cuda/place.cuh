@@ -59,6 +59,13 @@ __device__ __forceinline__ auto operands_of(const Tail& tail, const Place& place
   return operands;
 }
 
+// All threads of a block make the same number of rounds: shuffles and barriers need them all.
+__device__ __forceinline__ int rounds_of_block(const Tail& tail, const Layout& layout, int rows_at_once) {
+  const int first = static_cast<int>(blockIdx.y) * layout.rows_per_pass;
+  const int step = static_cast<int>(gridDim.y) * layout.rows_per_pass * rows_at_once;
+  return ceiling(max(static_cast<int>(tail.rows) - first, 0), step);
+}
+
 // A thread's way down its columns: where it is, as an offset, and how many of its rows are left.
 struct Marching {
   std::int64_t offset;

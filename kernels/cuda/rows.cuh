@@ -59,9 +59,7 @@ __global__ void __launch_bounds__(most_threads, has_group_norm<Chain>&& Width ==
   Marching marching(tail, place);
   Rounds next(tail.y, marching);
   const Columnwise<Chain, T, Width> columns(tail, place);
-  // All threads of a block make the same number of rounds: shuffles and barriers need them all.
-  const int start = static_cast<int>(blockIdx.y) * layout.rows_per_pass;
-  for (int done = 0; start + done < tail.rows; done += place.row_step * Rows) {
+  for (int round = rounds_of_block(tail, layout, Rows); round > 0; --round) {
     const auto y = next.tile();
     const Marching here = marching;
     marching.advance(Rows);

@@ -5,25 +5,8 @@
 
 namespace tailor::hopper {
 
-// Two numbers of 16 bits in a register. Opaque, or the compiler packs late and unpacks early, and wins no register.
-__device__ __forceinline__ std::uint32_t pack(float a, float b, __nv_bfloat16) {
-  std::uint32_t bits;
-  asm volatile("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(b), "f"(a));
-  return bits;
-}
-__device__ __forceinline__ std::uint32_t pack(float a, float b, __half) {
-  std::uint32_t bits;
-  asm volatile("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(b), "f"(a));
-  return bits;
-}
-__device__ __forceinline__ float2 unpack(std::uint32_t bits, __nv_bfloat16) {
-  asm volatile("" : "+r"(bits));
-  return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};  // an instruction each
-}
-__device__ __forceinline__ float2 unpack(std::uint32_t bits, __half) {
-  asm volatile("" : "+r"(bits));
-  return __half22float2(reinterpret_cast<const __half2&>(bits));
-}
+using cuda::pack;
+using cuda::unpack;
 
 // `Element` is the type of the result, `Operand` what the tensor cores read. An operand is a matrix of them, or two: `pieces`.
 struct BFloat16 {

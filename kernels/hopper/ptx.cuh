@@ -1,16 +1,15 @@
-// Hopper's own instructions, one wrapper each. `Address` is an address in shared memory.
+// Hopper's own instructions, one wrapper each.
 #pragma once
 #include <cuda.h>
 
 #include <cstdint>
 
+#include "../cuda/memory.cuh"
+
 namespace tailor::hopper {
 
-using Address = std::uint32_t;
-
-__device__ __forceinline__ Address address_of(const void* shared) {
-  return static_cast<Address>(__cvta_generic_to_shared(shared));
-}
+using cuda::Address;
+using cuda::address_of;
 
 // --- barriers in shared memory: they count arrivals and bytes, and change their phase when both are complete ---
 
@@ -71,16 +70,29 @@ __device__ __forceinline__ int blocks_in_cluster() {
   asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(count));
   return static_cast<int>(count);
 }
+// Says nothing of memory but that what was read has been read: before a block leaves whose shared memory others have read.
+__device__ __forceinline__ void meet_to_leave() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+// What each has written to its own shared memory all may read from then on. By itself a barrier also waits until all other writes have
+// reached the second cache.
 __device__ __forceinline__ void meet_cluster() {
+#if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 8)
+  asm volatile(
+      "fence.release.sync_restrict::shared::cta.cluster;\nbarrier.cluster.arrive.relaxed.aligned;\n"
+      "barrier.cluster.wait.aligned;" ::
+          : "memory");
+#else
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+#endif
 }
 
-// A number, or up to four, to shared memory without a register on the way; zeros for those that are not there.
+// To shared memory without a register on the way: a number, or up to four; zeros for those that are not there.
 __device__ __forceinline__ void bring_number(Address to, const float* from, bool is_there) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(is_there ? 4 : 0) : "memory");
+  cuda::bring<4>(to, from, is_there ? 4 : 0);
 }
 __device__ __forceinline__ void bring_four(Address to, const float* from, int there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there * 4) : "memory");
+  cuda::bring<16>(to, from, there * 4);
 }
 __device__ __forceinline__ void wait_for_numbers() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 

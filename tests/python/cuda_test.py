@@ -125,16 +125,18 @@ class CudaTest(Referee, Gradients):
                 yield op, training
 
     def test_wide_groups_backward(self):
-        """Those of more than 256 columns a block holds in packets only."""
-        for op in (op for op in CHAINS if op.group_norm):
-            for columns in (255, 256, 260, 264, 512, 516, 1020, 1024):
-                self.backward(op, sized(op, 9, columns), f"a group of {columns}")
-            for columns in (257, 258, 514, 1022, 1028):
-                arguments = sized(op, 9, columns)
+        """Those of more than 256 columns a block holds in packets only: of 16 bytes, or of four elements."""
+        for dtype, held, not_held in ((torch.float32, (255, 256, 260, 264, 512, 516, 1020, 1024), (257, 258, 514, 1022, 1028)),
+                                      (torch.bfloat16, (255, 256, 260, 264, 516, 1020, 1024, 1032, 2040, 2048), (257, 514, 1022, 1028, 2044, 2056)),
+                                      (torch.float16, (260, 1032), (258, 1028))):
+            for op, columns in itertools.product((op for op in CHAINS if op.group_norm), held):
+                self.backward(op, sized(op, 9, columns, dtype=dtype), f"a group of {columns}, {dtype}")
+            for op, columns in itertools.product((op for op in CHAINS if op.group_norm), not_held):
+                arguments, what = sized(op, 9, columns, dtype=dtype), f"a group of {columns}, {dtype}"
                 before = calls_of(op.stem, "reference")
                 found = self.gradients(op, op, copied(arguments))
-                self.assertEqual(calls_of(op.stem, "reference"), before + 1, f"{op}: a group of {columns} is wider than the backward holds")
-                self.assert_gradients(found, op, arguments, f"a group of {columns}")
+                self.assertEqual(calls_of(op.stem, "reference"), before + 1, f"{op}: {what} is wider than the backward holds")
+                self.assert_gradients(found, op, arguments, what)
 
     def test_columns(self):
         for (op, training), dtype, columns in itertools.product(self.each(), cases.FLOATS, EDGES):
@@ -155,6 +157,29 @@ class CudaTest(Referee, Gradients):
                 self.forward(op, arguments, f"{rows}×{columns} {dtype} training {training}")
                 if rows > 2:
                     self.backward(op, arguments, f"{rows}×{columns} {dtype} training {training}")
+
+    def test_many_rows_of_a_block(self):
+        """In packets, so that what is read ahead goes round and round: of each kind of packet that a group norm has, and of the others'."""
+        for (op, training), dtype, columns in itertools.product(self.each(), (torch.float32, torch.bfloat16, torch.float16, torch.float64), (320, 2112)):
+            arguments = sized(op, 4097, columns, groups=columns // 64, dtype=dtype, training=training)
+            self.backward(op, arguments, f"4097×{columns} {dtype} training {training}")
+        for op in (op for op in CHAINS if op.group_norm):
+            self.backward(op, sized(op, 4097, 1040, groups=20, dtype=torch.bfloat16), "groups of 52")
+
+    def test_a_weight_elsewhere_before_backward(self):
+        """Where no packet can be read, a wide group has no backward but the reference's."""
+        for op, (dtype, columns, near) in itertools.product(CHAINS, ((torch.float32, 512, 1e-3), (torch.bfloat16, 2048, 5e-2))):
+            if not op.group_norm:
+                continue
+            def run(call):
+                arguments = sized(op, 9, columns, dtype=dtype)
+                leaves = [arguments[name].requires_grad_() for name in ("input", "norm_weight")]
+                out = call(arguments)
+                weight = arguments["norm_weight"]
+                weight.data = torch.cat([weight.data[:1], weight.data])[1:]
+                return torch.autograd.grad(out.square().sum(), leaves)
+            for mine, theirs in zip(run(op), run(op.eager), strict=True):
+                torch.testing.assert_close(mine, theirs, rtol=near, atol=near * theirs.abs().max().item(), msg=lambda m: f"{op} {dtype}: {m}")
 
     def test_group_widths(self):
         for op, dtype, width, groups in itertools.product(CHAINS, cases.FLOATS, GROUP_WIDTHS, (1, 3)):

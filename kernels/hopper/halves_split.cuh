@@ -160,14 +160,18 @@ __device__ __forceinline__ void split(const Values& values, float scale, const R
   *reinterpret_cast<uint2*>(high + halves_step) = reinterpret_cast<const uint2&>(lows);
   more.count(strong, heavy);
   if (may_be_whole(found.flags)) {
+    if constexpr (More::by_length) {
 #pragma unroll
-    for (int i = 0; i < packet; ++i) {
-      if constexpr (More::by_length) {
-        found.flags |= more.length_of(i);
-      } else {
-        const float digits = values.at[i] * scale / last_digit;
-        if (digits != rintf(digits)) found.flags |= some_broken;
-      }
+      for (int i = 0; i < packet; ++i) found.flags |= more.length_of(i);
+    } else {
+      const auto is_broken = [&](float value) {
+        const float digits = value * scale / last_digit;
+        return digits != rintf(digits);
+      };
+      // Of ordinary numbers one of a warp's, which are of the same row, tells.
+      bool broken = __any_sync(__activemask(), is_broken(values.at[0]));
+      for (int i = 1; i < packet && !broken; ++i) broken = is_broken(values.at[i]);
+      if (broken) found.flags |= some_broken;
     }
   }
   static_assert(packet == 4);
@@ -199,7 +203,8 @@ __device__ __forceinline__ FoundByAll gather(const Found& found) {
     return static_cast<int>(__reduce_add_sync(~0u, own));
   };
   FoundByAll all{add(found.strong), add(found.heavy), found.rest, __reduce_or_sync(~0u, found.flags)};
-  for (int other = 16; other > 0; other /= 2) all.rest += __shfl_xor_sync(~0u, all.rest, other);
+  if (__any_sync(~0u, all.rest != 0))
+    for (int other = 16; other > 0; other /= 2) all.rest += __shfl_xor_sync(~0u, all.rest, other);
   return all;
 }
 

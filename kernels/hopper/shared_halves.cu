@@ -135,17 +135,46 @@ class OwnColumns {
   std::uint32_t short_ = 0;  // of digits: a lower half is not zero; a digit is lost
 };
 
+// What a block finds out about its rows. It is put together for several at a time, by a thread for each: one thread for one row would have
+// all others wait.
+constexpr int rows_told_at_once = 16;
+template <int threads>
+struct RowsFound {
+  static constexpr int warps = threads / 32;
+  std::uint32_t most[2][warps];  // a warp that is a row ahead overwrites nothing that others still read
+  std::uint32_t largest[rows_told_at_once];
+  FoundByAll found[rows_told_at_once][warps];
+
+  static __device__ __forceinline__ int thread() { return anew(static_cast<int>(threadIdx.x)); }  // registers are few
+
+  __device__ __forceinline__ std::uint32_t most_of(int which, std::uint32_t value) {
+    return most_of_warps(most[which % 2], thread() % 32, thread() / 32, value);
+  }
+  __device__ __forceinline__ void add(int which, const Found& of_thread, std::uint32_t largest_of_row) {
+    const FoundByAll of_warp = gather(of_thread);
+    which %= rows_told_at_once;
+    if (thread() % 32 == 0) found[which][thread() / 32] = of_warp;
+    if (thread() == 0) largest[which] = largest_of_row;
+  }
+  // Of the last so many before row `next`.
+  __device__ __forceinline__ void tell(const SharedHalves& shared, int next, int count) const {
+    __syncthreads();
+    if (thread() >= count) return;
+    FoundByAll all{};
+    for (const FoundByAll& of_warp : found[thread()]) all.add(of_warp);
+    const ScaleOfLine scale(largest[thread()]);
+    RowFacts facts = facts_from(all, largest[thread()], scale, shared.columns);
+    facts.unscale = scale.down;
+    shared.of_rows[next - (count - thread()) * static_cast<int>(gridDim.x)] = facts;
+  }
+};
+
 template <int threads>
 __global__ void __launch_bounds__(threads, shared_threads_of_processor / threads)
     split_for_two(const __grid_constant__ SharedHalves shared) {
   cuda::wait_for_kernel_before();
   cuda::let_kernel_after_begin();
-  using Row = RowOfBlock<threads>;
-  __shared__ typename Row::Memory memory;
-  const auto together = [&] {  // registers are few
-    const int thread = anew(static_cast<int>(threadIdx.x));
-    return Row{memory, thread % 32, thread / 32};
-  };
+  __shared__ RowsFound<threads> of_rows;
   OwnColumns columns(shared);
 
   const int rows = static_cast<int>(shared.matrix.rows);
@@ -157,8 +186,9 @@ __global__ void __launch_bounds__(threads, shared_threads_of_processor / threads
   Values next[own_packets];
   const int step = static_cast<int>(gridDim.x);
   bring(static_cast<int>(blockIdx.x), next);
-  int counted = 0;
-  for (int row = static_cast<int>(blockIdx.x); row < rows; row += step) {
+  int done = 0;
+  int row = static_cast<int>(blockIdx.x);
+  for (; row < rows; row += step) {
     Values values[own_packets];
     std::uint32_t largest = 0;
 #pragma unroll
@@ -167,7 +197,7 @@ __global__ void __launch_bounds__(threads, shared_threads_of_processor / threads
       look_for_largest(values[i], largest);
     }
     bring(row + step, next);
-    largest = together().most(largest);
+    largest = of_rows.most_of(done, largest);
     const ScaleOfLine scale(largest);
     auto* const halves = static_cast<__half*>(shared.halves) + std::int64_t{row} * 2 * shared.padded;
     Found found;
@@ -178,16 +208,11 @@ __global__ void __launch_bounds__(threads, shared_threads_of_processor / threads
       split(values[i], scale.up, shared.reach, halves + place_of_half(column), found, columns.packet_of(i));
       columns.look(i, values[i], scale);
     }
-    if (++counted == OwnColumns::most_counted) {
-      columns.tell_counts();
-      counted = 0;
-    }
-    const FoundByAll all = together().gather(found);
-    if (threadIdx.x != 0) continue;
-    RowFacts facts = facts_from(all, largest, scale, shared.columns);
-    facts.unscale = scale.down;
-    shared.of_rows[row] = facts;
+    of_rows.add(done, found, largest);
+    if (++done % rows_told_at_once == 0) of_rows.tell(shared, row + step, rows_told_at_once);
+    if (done % OwnColumns::most_counted == 0) columns.tell_counts();
   }
+  of_rows.tell(shared, row, done % rows_told_at_once);
   columns.tell_counts();
   columns.tell_flags();
 }

@@ -86,7 +86,7 @@ struct FewElements
 
   // --- and finish ---
 
-  __device__ __forceinline__ void learn(int, int) const {}
+  static constexpr bool learns = false;
   __device__ __forceinline__ void exchange() const {}
   __device__ __forceinline__ void settle(typename Now::Value&, int, int) const {}
 };

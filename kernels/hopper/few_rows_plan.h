@@ -14,7 +14,7 @@ inline double step_of_few_rows(int tile_rows, double busy) {
 
 inline StripsPlan plan_few_rows(const Shape& shape) {
   const int tile_rows = shape.rows <= 32 ? 32 : shape.rows <= 64 ? 64 : 128;
-  const double start = 9;  // x's thirds are made
+  const double start = 6.7;  // x's thirds are made
   return plan_strips(
       shape, tile_rows, ceiling(shape.inner, 32), start, [&](double busy) { return step_of_few_rows(tile_rows, busy); },
       [&](int parts) { return 0.5 + 0.06 * tile_rows + 0.7 * parts; });

@@ -201,7 +201,7 @@ struct Strip {
       if (weighs && largest == 0 && all.rest > 0) facts.doubt = infinity;  // zero by their lines' powers of two
       matrix.facts[first + thread] = facts;
     }
-    meet_cluster();  // nobody leaves while another reads what he has found
+    meet_to_leave();  // nobody leaves while another reads what he has found
   }
 
   __device__ __forceinline__ void run() const {

@@ -69,7 +69,7 @@ inline double step_of_few_halves(int tile_rows, double busy) {
 
 inline StripsPlan plan_few_halves(const Shape& shape) {
   StripsPlan best;
-  const double start = 6 + split_of(shape) + (shape.weight_is_settled ? 0 : 0.5);
+  const double start = 4.6 + split_of(shape) + (shape.weight_is_settled ? 0 : 0.5);
   for (const int tile_rows : {32, 64, 128, 256}) {
     const StripsPlan plan = plan_strips(
         shape, tile_rows, ceiling(shape.inner, 64), start,

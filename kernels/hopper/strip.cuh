@@ -52,6 +52,7 @@ struct Strip {
   using Sums = float[tile_rows / 2];
   static constexpr int stages = Memory::stages;
   static constexpr int warps = strip_columns / warp_rows;  // that multiply
+  static constexpr bool learns = true;                     // something of the operands
 
   Memory& memory;
   const Problem& problem;
@@ -69,11 +70,10 @@ struct Strip {
   static __device__ __forceinline__ Address barrier(std::uint64_t& which) { return address_of(&which); }
 
   __device__ __forceinline__ void set_up() {
-    if (threadIdx.x == 0) {
-      for (int i = 0; i < stages; ++i) {
-        init_barrier(barrier(memory.full[i]), 1);
-        init_barrier(barrier(memory.empty[i]), warps);
-      }
+    static_assert(stages <= 32);
+    if (threadIdx.x < stages) {
+      init_barrier(barrier(memory.full[threadIdx.x]), 1);
+      init_barrier(barrier(memory.empty[threadIdx.x]), warps);
       publish_barriers();
     }
     __syncthreads();
@@ -213,7 +213,8 @@ struct Strip {
 };
 
 // All kinds of strips are computed so: `Phases` say what is brought and multiplied, what is known of the operands (learn), by warps that
-// have nothing else to do, and what the blocks of a cluster tell one another of them (exchange).
+// have nothing else to do, and what the blocks of a cluster tell one another of them (exchange). Where there is nothing to learn, those
+// warps bring what belongs to the columns.
 template <class Chain, class Phases, class Problem>
 __device__ __forceinline__ void compute_strip(const Problem& problem) {
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -227,20 +228,29 @@ __device__ __forceinline__ void compute_strip(const Problem& problem) {
     meet_cluster();
     phases.exchange();
     phases.finish_strip([&](auto& y, int row, int from) { phases.settle(y, row, from); });
-    meet_cluster();  // nobody leaves while another reads his sums
+    meet_to_leave();  // nobody leaves while another reads his sums
   } else {
     give_registers_back<bring_registers>();
+    const auto bring = [&](int warp, int warps) {
+      bring_columns<Chain, typename Phases::Element>(problem, phases.column, phases.lane, phases.memory.columns, warp,
+                                                     warps);
+    };
     if (phases.warp == Phases::warps) {
       if (phases.lane == 0) phases.fetch_steps();
       __syncwarp();
       cuda::wait_for_kernel_before();
-      bring_columns<Chain, typename Phases::Element>(problem, phases.column, phases.lane, phases.memory.columns);
+      if constexpr (Phases::learns) bring(0, 1);
     } else {
       cuda::wait_for_kernel_before();
-      phases.learn(phases.warp - Phases::warps - 1, warps_of_group - 1);
+      const int warp = phases.warp - Phases::warps - 1;
+      constexpr int warps = warps_of_group - 1;
+      if constexpr (Phases::learns)
+        phases.learn(warp, warps);
+      else
+        bring(warp, warps);
     }
     meet_cluster();
-    meet_cluster();
+    meet_to_leave();
   }
 }
 

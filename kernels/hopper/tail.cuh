@@ -54,16 +54,19 @@ __device__ __forceinline__ void columns_of_vector(const Problem& problem, int wh
   for (int i = 0; i < count; ++i) to[i] = cuda::scale_of(variance[i], static_cast<float>(norm.eps), to[i]);
 }
 
-// A warp brings what belongs to a tile's columns; with `up_to` less than there is, only that.
+// A warp brings what belongs to a tile's columns; with `up_to` less than there is, only that. Of `warps` that share the work it is number
+// `warp`: a vector is waited for before the next, as registers are few.
 template <class Chain, class T, int up_to = Which<Chain>::count, int width>
 __device__ __forceinline__ void bring_columns(const Problem& problem, int first, int lane,
-                                              ColumnVectors<Which<Chain>::count, width>& to) {
+                                              ColumnVectors<Which<Chain>::count, width>& to, int warp = 0,
+                                              int warps = 1) {
   constexpr int of_lane = width / 32;
   int at[of_lane];
 #pragma unroll
   for (int i = 0; i < of_lane; ++i) at[i] = first + 2 * (lane + i / 2 * 32) + i % 2;
 #pragma unroll
   for (int which = 0; which < up_to; ++which) {
+    if (which % warps != warp) continue;
     float values[of_lane];
     columns_of_vector<Chain, T>(problem, which, at, values);
 #pragma unroll

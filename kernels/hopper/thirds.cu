@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(threads) split_into_thirds(const __grid_consta
                                extent.largest == 0, extent.largest > infinite};
   }
   split.write(scale);
-  meet_cluster();  // nobody leaves while another reads what he has found
+  meet_to_leave();  // nobody leaves while another reads what he has found
 }
 
 }  // namespace

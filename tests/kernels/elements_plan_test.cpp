@@ -38,7 +38,8 @@ TEST(ElementsPlan, WhatWasMeasured) {
            {{16, 4096, 4096}, Way::strips, "19.4, 33.0, 21.3"},
            {{600, 1024, 4096}, Way::apart, "20.8, 26.0, 18.9"},
            {{512, 2048, 8192}, Way::apart, "38.6, 45.7, 37.2"},
-           {{512, 1024, 1024}, Way::apart, "11.5, 12.0, 11.1"},
+           {{512, 1024, 1024}, Way::strips, "8.2, ?, 8.8, the kernels alone"},
+           {{256, 1024, 2048}, Way::strips, "9.1, ?, 10.3, the kernels alone"},
            {{1024, 2048, 2048}, Way::tiles, "21.7, 17.5, 23.8"},
            {{256, 8192, 1024}, Way::tiles, "18.2, 13.7, 23.0"},
            {{2048, 1024, 1024}, Way::tiles, "15.8, 12.6, 22.2"},
@@ -80,7 +81,7 @@ TEST(ElementsPlan, StripsAreCutToFillTheProcessors) {
   EXPECT_EQ(plan(1, 16, 8).parts, 1) << "a part has a step at least";
   for (const int rows : {1, 16, 64, 128}) {
     const double time = plan(rows, 8192, 8192).time;
-    EXPECT_GT(time, 43) << rows << " rows: 46 to 51 µs measured";
+    EXPECT_GT(time, 42) << rows << " rows: 43 to 50 µs measured";
     EXPECT_LT(time, 54) << rows;
   }
 }

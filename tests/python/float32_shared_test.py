@@ -65,6 +65,12 @@ class SharedTest(Referee):
             self.check(of_out, x / of_out.abs().amax(1, keepdim=True), f"rows of 2^±{powers}, and of one over that", times=2.0)
             self.check(of_out, x * Draw("cuda", powers + 1).powers(1, 260, powers), f"rows and columns of 2^±{powers}", times=2.0)
 
+    def test_many_rows_of_a_block(self):
+        """A block tells of its rows sixteen at a time."""
+        for rows in (12000, 17000, 36000):
+            of_out, x = torch.randn(rows, 320, device="cuda"), torch.randn(rows, 260, device="cuda")
+            self.check(of_out * Draw("cuda", 9).powers(rows, 1, 9), x, f"{rows} rows of 2^±9", times=2.0)
+
     def test_nothing(self):
         of_out, x = torch.randn(700, 320, device="cuda"), torch.randn(700, 260, device="cuda")
         zeros = torch.zeros_like(of_out)

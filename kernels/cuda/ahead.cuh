@@ -52,7 +52,7 @@ class Ahead {
   unsigned taken_ = 0;
 };
 
-// The engine brings no two bytes: those wait in registers.
+// Of two bytes there is no such copy: they wait in registers.
 template <class T, int Rows, int Width>
 class Ahead<T, Rows, Width, false> {
  public:

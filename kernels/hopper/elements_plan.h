@@ -6,8 +6,9 @@
 
 namespace tailor::hopper {
 
-// Microseconds, fitted to what an H200 took for 20 problems of up to 2048 rows; since then a block begins and ends sooner. A step is 64 numbers of K. `busy`: the share of the
-// processors that have blocks. Every block reads its part of the weight, but memory gives it only once for all tiles of rows.
+// Microseconds, fitted to what an H200 took for 20 problems of up to 2048 rows; `start` is less since blocks meet sooner. A step is 64
+// numbers of K. `busy`: the share of the processors that have blocks. Every block reads its part of the weight, but memory gives it only
+// once for all tiles of rows.
 inline double step_of_few_elements(int tile_rows, std::int64_t row_tiles, double busy) {
   const double alone = 0.105 + 0.00063 * tile_rows;
   return alone + busy * (0.13 + 0.325 / static_cast<double>(row_tiles));

@@ -70,7 +70,7 @@ __device__ __forceinline__ int blocks_in_cluster() {
   asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(count));
   return static_cast<int>(count);
 }
-// Says nothing of memory but that what was read has been read: before a block leaves whose shared memory others have read.
+// Before a block leaves whose shared memory others read. Orders nothing: what they read they must have used by then.
 __device__ __forceinline__ void meet_to_leave() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }

@@ -213,8 +213,8 @@ struct Strip {
 };
 
 // All kinds of strips are computed so: `Phases` say what is brought and multiplied, what is known of the operands (learn), by warps that
-// have nothing else to do, and what the blocks of a cluster tell one another of them (exchange). Where there is nothing to learn, those
-// warps bring what belongs to the columns.
+// have nothing else to do, and what the blocks of a cluster tell one another of them (exchange). Where nothing is learnt (`learns`),
+// those warps bring what belongs to the columns.
 template <class Chain, class Phases, class Problem>
 __device__ __forceinline__ void compute_strip(const Problem& problem) {
   extern __shared__ __align__(1024) unsigned char shared[];

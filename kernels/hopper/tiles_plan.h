@@ -177,7 +177,8 @@ inline double time_of_linear(const Shape& shape) {
                               products_of(shape, tile_widths[which], rates.of_widths[which]));
     }
     // Where few processors would have a tile cuBLAS cuts K.
-    if (ceiling(shape.rows, 128) * ceiling(shape.columns, 128) * 8 <= shape.processors) cut = cut / 4 + 2;
+    if (ceiling(shape.rows, 128) * ceiling(shape.columns, 128) * 8 <= shape.processors)
+      cut = std::min(cut, cut / 4 + 2);
     time = std::max(time, 0.92 * cut);
   } else {
     // Whichever takes longer hides the other, but not where both take about as long.

@@ -23,9 +23,8 @@ Way way_of(Shape shape, Wanted wanted = Wanted::where_faster) {
   return takes_strips_of_elements(shape, wanted) ? Way::strips : Way::tiles;
 }
 
-// What an H200 took, in microseconds, of bfloat16: the best strips, tiles of 128 columns (? where nobody looked), and torch's linear with a tail
-// apart; calls, but where it says that it is the kernels. Where two
-// ways are within 4% of each other there is no row.
+// What an H200 took, in microseconds, of bfloat16: the best strips, tiles of 128 columns (? where nobody looked), and torch's linear
+// with a tail apart; calls, but where it says that it is the kernels. Where two ways are within 4% of each other there is no row.
 TEST(ElementsPlan, WhatWasMeasured) {
   struct Measured {
     Shape shape;

@@ -116,6 +116,7 @@ TailBackward::Inputs TailBackward::unpack() {
   const auto self = shared_from_this();
   Inputs found;
   found.y = y_.unpack(self);
+  found.statistics = statistics_;
   for (std::size_t i = 0; i < max_operands; ++i) {
     found.is_copy[i] = copies_[i].defined();
     found.tensors.vectors[i] = found.is_copy[i] ? copies_[i] : vectors_[i].unpack(self);
@@ -174,7 +175,7 @@ variable_list TailBackward::by_kernel(const Inputs& found, Tail tail, const at::
   const c10::OptionalDeviceGuard guard(found.y.device());
   at::Tensor dense = of_out.contiguous();
   if (!is_aligned(dense)) dense = dense.clone();
-  tail.norm.saved = saved_statistics();
+  tail.norm.saved = place_of(found.statistics);
   variable_list made(inputs);
   TailGradient gradient;
   gradient.of_out = dense.const_data_ptr();

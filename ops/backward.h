@@ -19,7 +19,7 @@ class TailBackward final : public torch::autograd::Node {
                      const at::Tensor& out);
 
   // For kernels that find batch statistics; null where there are none.
-  void* saved_statistics() const { return statistics_.defined() ? statistics_.mutable_data_ptr() : nullptr; }
+  void* saved_statistics() const { return place_of(statistics_); }
 
   std::string name() const override;
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
@@ -28,9 +28,13 @@ class TailBackward final : public torch::autograd::Node {
  private:
   using Saved = torch::autograd::SavedVariable;
 
-  // The node's inputs, in the order of its gradients.
+  static void* place_of(const at::Tensor& statistics) {
+    return statistics.defined() ? statistics.mutable_data_ptr() : nullptr;
+  }
+
+  // All that a backward reads, its own from here on: another thread that goes back through the node may release what that keeps.
   struct Inputs {
-    at::Tensor y;
+    at::Tensor y, statistics;
     TailTensors tensors;
     std::array<bool, max_operands> is_copy{};  // of a vector
   };

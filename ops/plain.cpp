@@ -33,9 +33,11 @@ const char* unusual_thread() {
 
 const char* unusual_tensor(const at::Tensor& tensor) {
   if (!has_only(tensor.key_set(), plain_keys)) return "a tensor is no plain dense one";
-  if (tensor.unsafeGetTensorImpl()->_fw_grad(0, tensor).defined()) return "a tensor carries a forward-mode gradient";
+  if (is_dual(tensor)) return "a tensor carries a forward-mode gradient";
   return nullptr;
 }
+
+bool is_dual(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->_fw_grad(0, tensor).defined(); }
 
 bool is_refused_by_autograd(const at::Tensor& tensor) {
   if (tensor.is_inference()) return true;

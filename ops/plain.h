@@ -8,6 +8,9 @@ namespace tailor {
 const char* unusual_thread();                          // autocast, tracing, vmap, functorch, modes
 const char* unusual_tensor(const at::Tensor& tensor);  // subclasses, layouts, views with a conjugate bit, dual numbers
 
+// Whether a tensor carries a forward-mode gradient.
+bool is_dual(const at::Tensor& tensor);
+
 // Whether autograd will not have the tensor where gradients are wanted: what inference mode made, and a view that was made where
 // gradients were off, or with others at once, once its base was written to.
 bool is_refused_by_autograd(const at::Tensor& tensor);

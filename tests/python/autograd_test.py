@@ -348,6 +348,23 @@ class AutogradTest(Checks):
             if found[0].error is None:
                 self.assert_same(found[0].value, found[1].value, f"{op}: third derivative", (1e-6, 1e-6), strides=False)
 
+    def test_gradients_of_tangents(self):
+        """What comes in behind the linear is a dual number, and its tangent is differentiated while it is one."""
+        for op, dtype in itertools.product(CHAINS, (torch.float64, torch.float32)):
+            for name in op.tensors(draw(op)):
+                found = []
+                for call in (op, op.eager):
+                    arguments = draw(op, dtype=dtype, training=False)
+                    weight = arguments["weight"].requires_grad_()
+
+                    def of_tangent(values=arguments, weight=weight, call=call):
+                        with torch.autograd.forward_ad.dual_level():
+                            values[name] = torch.autograd.forward_ad.make_dual(values[name], torch.ones_like(values[name]))
+                            tangent = torch.autograd.forward_ad.unpack_dual(call(values)).tangent
+                            return torch.autograd.grad(tangent.square().sum(), weight)[0].detach()
+                    found.append(Outcome(of_tangent))
+                self.assert_outcome(*found, f"{op} {dtype}: gradient of the tangent in {name}", (1e-3, 1e-3))
+
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")

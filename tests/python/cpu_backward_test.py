@@ -1,6 +1,7 @@
 """The CPU's backward kernels: at every size around a vector, a block, a group and a chunk of rows, for every dtype."""
 import itertools
 import statistics
+import threading
 
 import torch
 
@@ -118,6 +119,32 @@ class CpuBackwardTest(Gradients):
                 runs.append(found)
             for other, (name, first) in itertools.product(runs[1:], runs[0].items()):
                 self.assert_bitwise(other[name], first, f"{what}: gradient of {name}")
+
+    def test_threads_go_back_at_the_same_time(self):
+        """Who is first releases what the graph keeps: another raises as eager would, or has it still."""
+        for op in (op for op in CHAINS if op.batch_norm):
+            arguments, cotangent, found, errors = sized(op, 2048, 512, inner=4), torch.randn(2048, 512), [], []
+            leaves = [arguments[name].requires_grad_() for name in ("weight", "bias")]
+
+            def back(out, ready):
+                ready.wait()
+                try:
+                    found.append(torch.autograd.grad(out, leaves, cotangent))
+                except RuntimeError as error:
+                    errors.append(str(error))
+
+            expected = torch.autograd.grad(op(arguments), leaves, cotangent)
+            for _ in range(200):
+                given = op(arguments), threading.Barrier(3)
+                threads = [threading.Thread(target=back, args=given) for _ in range(3)]
+                [t.start() for t in threads]
+                [t.join() for t in threads]
+            self.assertGreaterEqual(len(found), 200, f"{op}: {errors[:3]}")
+            for error in errors:
+                self.assertIn("a second time", error, f"{op}")
+            for mine, theirs in ((pair, expected) for pair in found):
+                self.assert_bitwise(mine[0], theirs[0], f"{op}: the weight's gradient")
+                self.assert_bitwise(mine[1], theirs[1], f"{op}: the bias's gradient")
 
     def test_sums_over_many_rows_lose_nothing(self):
         """A sum of the cotangents themselves is right to the last bit but for its own rounding, all others as right as eager's."""

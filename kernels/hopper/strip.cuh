@@ -70,10 +70,11 @@ struct Strip {
   static __device__ __forceinline__ Address barrier(std::uint64_t& which) { return address_of(&which); }
 
   __device__ __forceinline__ void set_up() {
-    static_assert(stages <= 32);
-    if (threadIdx.x < stages) {
-      init_barrier(barrier(memory.full[threadIdx.x]), 1);
-      init_barrier(barrier(memory.empty[threadIdx.x]), warps);
+    if (threadIdx.x == 0) {  // threads that have one each would take turns, and be slower
+      for (int i = 0; i < stages; ++i) {
+        init_barrier(barrier(memory.full[i]), 1);
+        init_barrier(barrier(memory.empty[i]), warps);
+      }
       publish_barriers();
     }
     __syncthreads();

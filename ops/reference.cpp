@@ -67,11 +67,11 @@ at::Tensor group_norm(const at::Tensor& v, const IValue* argument) {
 }
 
 // Whether a dual number comes in behind the linear: then a gradient that comes back to a swish is one, too.
-bool has_duals(const Chain& chain, const StepArguments* arguments, std::size_t steps) {
+bool has_duals(const Chain& chain, const StepArguments* arguments, Norm norm, std::size_t steps) {
   for (std::size_t i = 1; i < steps; ++i) {
     const Step& step = chain.steps[i];
     constexpr int of_norm = 4;  // weight, bias and statistics; or groups, weight and bias, and a number
-    const int count = step.is_norm() ? of_norm : arguments[i].first != nullptr ? 1 : 0;
+    const int count = step.is_operand() ? 1 : step.is_norm() && norm != Norm::skipped ? of_norm : 0;
     for (int j = 0; j < count; ++j) {
       const IValue& argument = arguments[i].first[j];
       if (argument.isTensor() && argument.toTensor().defined() && is_dual(argument.toTensor())) return true;
@@ -85,7 +85,7 @@ using Results = c10::SmallVector<at::Tensor, Chain::max_steps>;
 // Runs the steps from `first` on; the results of those before it are there, as in a backward.
 void run_steps(const Chain& chain, const StepArguments* arguments, Norm norm, const Spelling& spelling,
                std::size_t first, Results& results) {
-  const bool as_written = first > 0 || has_duals(chain, arguments, results.size());
+  const bool as_written = first > 0 || has_duals(chain, arguments, norm, results.size());
   for (std::size_t i = first; i < results.size(); ++i) {
     const Step& step = chain.steps[i];
     const IValue* argument = arguments[i].first;

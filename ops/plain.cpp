@@ -34,6 +34,7 @@ const char* unusual_thread() {
 const char* unusual_tensor(const at::Tensor& tensor) {
   if (!has_only(tensor.key_set(), plain_keys)) return "a tensor is no plain dense one";
   if (is_dual(tensor)) return "a tensor carries a forward-mode gradient";
+  if (!tensor.unsafeGetTensorImpl()->storage_initialized()) return "a tensor's memory was released";
   return nullptr;
 }
 

@@ -6,7 +6,7 @@ namespace tailor {
 
 // Null if so, else what is unusual, in a user's words.
 const char* unusual_thread();                          // autocast, tracing, vmap, functorch, modes
-const char* unusual_tensor(const at::Tensor& tensor);  // subclasses, layouts, views with a conjugate bit, dual numbers
+const char* unusual_tensor(const at::Tensor& tensor);  // subclasses, layouts, conjugate views, dual numbers, no memory
 
 // Whether a tensor carries a forward-mode gradient.
 bool is_dual(const at::Tensor& tensor);

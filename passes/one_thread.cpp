@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include "ops/fork.h"
+
 namespace tailor {
 namespace {
 
@@ -29,10 +31,14 @@ class Interpreter {
   void (*enter_)(void*) = find<void(void*)>("PyEval_RestoreThread");
 };
 
-// Never destroyed: torch may call a hook after the statics of this library are gone.
 std::recursive_mutex& mutex() {
-  static auto* mutex = new std::recursive_mutex;
-  return *mutex;
+  static auto* one = [] {
+    // Graphs are changed in copies: what another thread was about when the process forked, the child has as it was before.
+    renew_in_children<mutex>();
+    // Never destroyed: torch may call a hook after the statics of this library are gone.
+    return new std::recursive_mutex;
+  }();
+  return *one;
 }
 
 }  // namespace

@@ -5,7 +5,7 @@ import torch
 
 import cases
 from cases import B, C, CHAINS, K, N, OPS, draw
-from checks import all_calls, calls_of, copied, main
+from checks import Outcome, all_calls, calls_of, copied, main
 from comparing import Comparing
 
 
@@ -201,6 +201,25 @@ class OpsTest(Comparing):
             self.assertEqual(sum(all_calls().values()), total + 1, f"{op}: only its own counter")
         torch.ops.tailor.reset_calls()
         self.assertFalse(any(all_calls().values()), "reset_calls")
+
+    def test_memory_that_was_released(self):
+        """As by those who keep a model in parts: before the call, or between it and its backward."""
+        def before(call, arguments, name):
+            arguments[name].untyped_storage().resize_(0)
+            return call(arguments)
+
+        def between(call, arguments, name):
+            weight = arguments["weight"].requires_grad_()
+            out = call(arguments)
+            arguments[name].untyped_storage().resize_(0)
+            return torch.autograd.grad(out.sum(), weight)[0]
+
+        for (op, training), when in itertools.product(self.each(CHAINS), (before, between)):
+            for name in op.tensors(draw(op)):
+                mine, theirs = (Outcome(lambda call=call: when(call, draw(op, training=training), name)) for call in (op, op.eager))
+                if when is before:
+                    self.assertIsNotNone(theirs.error, f"{op}: eager takes {name} without its memory")
+                self.assert_outcome(mine, theirs, f"{op} training {training}: memory of {name} released {when.__name__}", (1e-4, 1e-4))
 
     def test_bit_for_bit_from_run_to_run(self):
         for (op, training), dtype in itertools.product(self.each(), (torch.float32, torch.bfloat16)):

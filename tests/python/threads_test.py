@@ -203,6 +203,29 @@ class ThreadsTest(unittest.TestCase):
             together(fuses, scripts)
         """)
 
+    def test_children_of_one_that_looks(self):
+        """Forked while another thread looks at graphs: what that one holds, nobody in the child gives back."""
+        self.ends("""
+            import os, signal, time
+            net = scripted("torch.cat([" + ", ".join(["self.child(x)"] * 200) + "])", 0)
+            tailor.auto(True)
+            def looks():
+                while not stop.is_set():
+                    tailor.inspect(net)
+            def forks():
+                for k in range(1, 11):
+                    time.sleep(0.01)
+                    child = os.fork()
+                    if child == 0:
+                        signal.alarm(20)
+                        scripted("self.child(x) + 1", k)(x)
+                        os._exit(0)
+                    status = os.waitpid(child, 0)[1]
+                    assert status == 0, f"child {k}: {status}"
+                stop.set()
+            together(looks, forks)
+        """)
+
     def test_who_waits_lets_the_others_go_on(self):
         """One looks at a graph for seconds, and one that has Python's lock waits for him: a third sees that it is let go."""
         self.ends("""

@@ -203,7 +203,7 @@ class OpsTest(Comparing):
         self.assertFalse(any(all_calls().values()), "reset_calls")
 
     def test_memory_that_was_released(self):
-        """As by those who keep a model in parts: before the call, or between it and its backward."""
+        """As by those who keep a model in parts: before the call, or between it and its backward. Of a norm: without an operand's eager crashes."""
         def before(call, arguments, name):
             arguments[name].untyped_storage().resize_(0)
             return call(arguments)
@@ -215,7 +215,7 @@ class OpsTest(Comparing):
             return torch.autograd.grad(out.sum(), weight)[0]
 
         for (op, training), when in itertools.product(self.each(CHAINS), (before, between)):
-            for name in op.tensors(draw(op)):
+            for name in (name for name in op.tensors(draw(op)) if name.startswith(("norm_", "running_"))):
                 mine, theirs = (Outcome(lambda call=call: when(call, draw(op, training=training), name)) for call in (op, op.eager))
                 if when is before:
                     self.assertIsNotNone(theirs.error, f"{op}: eager takes {name} without its memory")

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "ops/fork.h"
+#include "../ops/fork.h"
 
 namespace tailor {
 namespace {

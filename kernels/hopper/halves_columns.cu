@@ -19,7 +19,8 @@ constexpr int lines_at_once = threads / quads;
 constexpr int piece = 32 * packet;  // that a warp splits of its rows at a time: a packet for each lane
 constexpr int chunk = 4 * piece;    // three blocks of so many lines are a multiprocessor's shared memory
 constexpr int blocks_at_once = 3;
-constexpr int most_parts = 8;  // of a cluster
+constexpr int most_parts = 8;  // of a cluster, on any GPU
+constexpr int more_parts = 16;
 
 struct alignas(16) Quad {
   float at[4];
@@ -239,10 +240,23 @@ __global__ void __launch_bounds__(threads, blocks_at_once) split_columns(const _
       .run();
 }
 
+// Of a long strip more parts, if the GPU has clusters of so many blocks that keep it busy: what is not in shared memory is read again, and
+// the L2, which also has the halves to write, often has lost it. A weight of 8192×8192 took 177 µs by eight parts, and 155 so.
+template <auto kernel>
+int most_parts_of(const Halves& halves) {
+  if (halves.padded <= most_parts * chunk) return most_parts;
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess) {
+    cudaGetLastError();  // or the next launch would be said to have failed
+    return most_parts;
+  }
+  const int clusters = cuda::clusters_at_once<kernel>(threads, sizeof(Shared), more_parts);
+  return clusters * more_parts >= (blocks_at_once - 1) * cuda::processors() ? more_parts : most_parts;
+}
+
 // As few parts as are in shared memory as a whole, and as many as give each multiprocessor something to do.
-int parts_of(const Halves& halves, std::int64_t strips) {
+int parts_of(const Halves& halves, std::int64_t strips, int most) {
   int parts = 1;
-  while (parts < most_parts &&
+  while (parts < most &&
          (parts * chunk < halves.padded || (strips * parts < cuda::processors() && parts * 2 * piece <= halves.padded)))
     parts *= 2;
   return parts;
@@ -251,10 +265,10 @@ int parts_of(const Halves& halves, std::int64_t strips) {
 template <bool aligned, bool weighs>
 const char* launch(const Halves& halves, cudaStream_t stream) {
   const std::int64_t strips = ceiling(halves.x.rows, strip) + ceiling(halves.weight.rows, strip);
-  if (const char* error = allow_shared_memory<split_columns<aligned, weighs>>(sizeof(Shared))) return error;
-  const int parts = parts_of(halves, strips);
-  cuda::launch_with<split_columns<aligned, weighs>>({cuda::grid_of(strips * parts, 1), threads, sizeof(Shared), parts},
-                                                    stream, halves);
+  constexpr auto kernel = split_columns<aligned, weighs>;
+  if (const char* error = allow_shared_memory<kernel>(sizeof(Shared))) return error;
+  const int parts = parts_of(halves, strips, most_parts_of<kernel>(halves));
+  cuda::launch_with<kernel>({cuda::grid_of(strips * parts, 1), threads, sizeof(Shared), parts}, stream, halves);
   return cuda::launch_error();
 }
 

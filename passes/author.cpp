@@ -84,7 +84,7 @@ class Author {
   // Of an input, a weight and a bias.
   Value* linear(const std::vector<Value*>& inputs) {
     const std::string_view how = text_.word_for_word ? spelling_.linear() : "linear";
-    Value* bias = inputs[2]->type()->isSubtypeOf(*c10::NoneType::get()) ? nullptr : inputs[2];
+    Value* bias = is_none(inputs[2]) ? nullptr : inputs[2];
     if (how == "addmm" && bias)  // a file may say it without
       return put(c10::aten::addmm, {bias, inputs[0], transposed(inputs[1]), constant(1), constant(1)}, 0);
     Value* product = product_of(how, inputs, bias ? -1 : 0);

@@ -114,11 +114,25 @@ void before_execution(std::shared_ptr<torch::jit::Graph>& graph) noexcept {
   });
 }
 
-// What torch makes of an object of Python's; the object where that is nothing.
+// What every module is, and no object else: an interface of modules that asks for no method.
+c10::TypePtr any_module() {
+  static const c10::TypePtr type = c10::InterfaceType::create("__torch__.tailor.AnyModule", /*is_module=*/true);
+  return type;
+}
+
+// What torch makes of an object of Python's; the object where that is nothing. Of a module it infers no type, and where it is asked for
+// whatever there is it never lets that go again (torch 2.11). As an interface, on the other hand, it would also take a module of Python's
+// for one of a class that it knows. An error of Python's, be it an interrupt, is none of those that are caught.
 c10::IValue seen_by_torch(const c10::IValue& value) {
+  const auto object = value.toPyObjectHolder();
+  const c10::InferredType type = object->tryToInferType();
+  const bool is_module = !type.success() && type.reason() == "Cannot infer type of ScriptModule";
+  if (!type.success() && !is_module) return value;
   try {
-    return value.toPyObjectHolder()->toIValue(c10::AnyType::get());
-  } catch (const std::exception&) {
+    return object->toIValue(is_module ? any_module() : type.type());
+  } catch (const c10::Error&) {
+    return value;
+  } catch (const std::runtime_error&) {
     return value;
   }
 }

@@ -163,6 +163,8 @@ bool is_tensor(const Value* value) { return value->type()->isSubtypeOf(*c10::Ten
 
 bool may_be_complex(const Value* value) { return c10::ComplexType::get()->isSubtypeOf(*value->type()); }
 
+bool is_none(const Value* value) { return value->type()->isSubtypeOf(*c10::NoneType::get()); }
+
 bool is_constant_false(const Value* value) {
   const auto ivalue = constant(value);
   return ivalue && ivalue->isBool() && !ivalue->toBool();

@@ -40,6 +40,7 @@ bool is_shape_reader(const Node* node);
 
 bool is_tensor(const Value* value);       // and never None
 bool may_be_complex(const Value* value);  // a number, that is
+bool is_none(const Value* value);         // by its type
 bool is_constant_false(const Value* value);
 bool is_constant_one(const Value* value);
 

@@ -112,6 +112,7 @@ std::string transpose_of(const Node* node) {
 bool is_plain_arithmetic(const Node* node, Kind kind) {
   if (!is_aten(node, to_string(kind))) return false;
   const std::string name = overload(node);
+  if (kind == Kind::div && (name == "Tensor_mode" || name == "Scalar_mode")) return is_none(node->input(2));
   if (name != "Tensor" && name != "Scalar") return false;
   return kind != Kind::add || is_constant_one(node->input(2));
 }
@@ -120,9 +121,8 @@ std::vector<Linear> linears_at(Node* node, Right allowed) {
   const auto inputs = node->inputs();
   std::vector<Linear> found;
   if (is_aten(node, "linear") && inputs.size() == 3) {
-    const bool has_bias = !inputs[2]->type()->isSubtypeOf(*c10::NoneType::get());
-    const Linear linear{{node}, inputs[0], inputs[1], has_bias ? inputs[2] : nullptr};
-    if (!has_bias) found = with_a_bias(linear);
+    const Linear linear{{node}, inputs[0], inputs[1], is_none(inputs[2]) ? nullptr : inputs[2]};
+    if (linear.bias == nullptr) found = with_a_bias(linear);
     found.push_back(linear);
   } else if (is_aten(node, "addmm") && !is_in_place(node) && inputs.size() == 5 && is_constant_one(inputs[3]) &&
              is_constant_one(inputs[4])) {

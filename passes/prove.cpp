@@ -108,8 +108,7 @@ bool is_from_outside(const Value* value) {
   const bool is_input =
       producer->kind() == c10::prim::Param && producer->owningBlock() == producer->owningGraph()->block();
   return (is_input || producer->kind() == c10::prim::GetAttr) &&
-         value->type()->isSubtypeOf(*c10::OptionalType::ofTensor()) &&
-         !value->type()->isSubtypeOf(*c10::NoneType::get());
+         value->type()->isSubtypeOf(*c10::OptionalType::ofTensor()) && !is_none(value);
 }
 
 }  // namespace
@@ -235,7 +234,7 @@ std::string Surroundings::prove_writer(const Match& match, const Part& part, Nod
         return describe(writer) + " writes to " + describe(seen(const_cast<Value*>(operand))) +
                ", which the chain has read";
     }
-    if (written->type()->isSubtypeOf(*c10::NoneType::get())) continue;
+    if (is_none(written)) continue;
     if (contents || !held) return describe(writer) + " may write to an operand of the chain";
     gap.written.push_back({held, condition_of(writer, part.node->owningBlock(), part.node, assigned_attributes_)});
   }

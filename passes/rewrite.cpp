@@ -188,8 +188,7 @@ class Rewriter {
     std::vector<Value**> all;
     for (int step = 0; step <= part.done; ++step)
       for (Value*& argument : arguments_[static_cast<std::size_t>(step)])
-        if (argument && argument->type()->isSubtypeOf(*c10::OptionalType::ofTensor()) &&
-            !argument->type()->isSubtypeOf(*c10::NoneType::get()))
+        if (argument && argument->type()->isSubtypeOf(*c10::OptionalType::ofTensor()) && !is_none(argument))
           all.push_back(&argument);
     return all;
   }
@@ -367,7 +366,7 @@ Specimen take_specimen(const Match& match) {
       const auto found = in_before.find(seen(value));
       if (found != in_before.end()) return found->second;
       std::optional<c10::IValue> constant = torch::jit::toIValue(seen(value));
-      if (value->type()->isSubtypeOf(*c10::NoneType::get())) constant.emplace();  // the bias of a module that has none
+      if (is_none(value)) constant.emplace();  // the bias of a module that has none
       TORCH_CHECK(constant, "an input of ", describe(node), " is neither the chain's nor a constant");
       return in_before[seen(value)] = before.insertConstant(*constant);
     }));

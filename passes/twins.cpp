@@ -54,7 +54,7 @@ class Twins::Numbers {
   explicit Numbers(Block* top) { read(top); }
 
   std::size_t of(const Value* value) {
-    if (!value || value->type()->isSubtypeOf(*c10::NoneType::get())) return 0;  // an argument that is left out
+    if (!value || is_none(value)) return 0;  // an argument that is left out
     const auto [found, is_new] = numbers_.try_emplace(behind_guards(const_cast<Value*>(value)), next_);
     if (is_new) ++next_;
     return found->second;

@@ -49,7 +49,7 @@ std::vector<Value*> operands_of(Graph& graph, Node* check, std::size_t count) {
   std::vector<Value*> values;
   const auto add = [&](Value* value) {
     if (values.size() == count) return;
-    values.push_back(value->type()->isSubtypeOf(*c10::NoneType::get()) ? graph.insertConstant(1.0) : value);
+    values.push_back(is_none(value) ? graph.insertConstant(1.0) : value);
   };
   if (const auto first = check->schema().argumentIndexWithName("first")) {
     for (Value* value : check->inputs().slice(static_cast<std::size_t>(*first))) add(value);

@@ -1,5 +1,6 @@
 """Door 1, when a module is scripted or traced, and door 2, when asked: everything a user does with a model afterwards."""
 import copy
+import io
 import json
 import os
 import shutil
@@ -13,6 +14,11 @@ import models
 from checks import auto, calls_of, library, main, python, reloaded, sites
 from models import BN, SIG, SIX, build
 from scripted import Following, is_fused, random_inputs, scripted, text_of
+
+
+def resident_mib():
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 class Doubling(torch.nn.Module):
@@ -285,9 +291,40 @@ class DoorTwoTest(Following):
         model, _ = self.unfused(SIX[0])
         torch.ops.tailor.fuse_(model._c)
         self.assertTrue(is_fused(model))
-        for wrong in (torch.ones(2), 3, "text", None):
-            with self.assertRaisesRegex(Exception, r"(?i)module"):
-                torch.ops.tailor.fuse_(wrong)
+        known = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(2, 3)))  # of such a class torch could make a module
+        for wrong in (torch.ones(2), 3, "text", None, (model,), [model], known[0], torch.nn.Linear(2, 3)):
+            for op in ("fuse_", "unfuse_", "inspect", "settle_", "release_"):
+                with self.assertRaisesRegex(TypeError, "takes a scripted or traced module", msg=f"{op} of {wrong}"):
+                    getattr(torch.ops.tailor, op)(wrong)
+
+    def test_modules_are_let_go(self):
+        file = io.BytesIO()
+        torch.jit.save(torch.jit.script(torch.nn.Linear(2048, 2048)), file)  # 16 MiB
+        before = resident_mib()
+        for _ in range(20):
+            model = torch.jit.load(io.BytesIO(file.getvalue()))
+            for op in ("fuse_", "unfuse_", "inspect", "settle_", "release_"):
+                getattr(torch.ops.tailor, op)(model)
+        self.assertLess(resident_mib() - before, 160)
+
+    def test_interrupts_go_on(self):
+        class Interrupting:
+            left = 0
+
+            @property
+            def __class__(self):
+                self.left -= 1
+                if self.left == 0:
+                    raise KeyboardInterrupt
+                return object
+        outcomes = []
+        while not outcomes or value.left <= 0:
+            value = Interrupting()
+            value.left = len(outcomes) + 1
+            with self.assertRaises((KeyboardInterrupt, TypeError)) as caught:
+                torch.ops.tailor.settle_(value)
+            outcomes.append(type(caught.exception))
+        self.assertGreater(outcomes.count(KeyboardInterrupt), len(outcomes) // 2, "torch itself loses some of them")
 
     def test_a_second_copy_of_the_library(self):
         code = """
@@ -311,6 +348,20 @@ print([count for name, count in torch.ops.tailor.calls().items() if 'backward' i
         self.assertEqual(done.stderr.count("Tailor is loaded already"), 1, done.stderr)
         self.assertIn(f"from {os.path.realpath(library())}", done.stderr.replace(library(), os.path.realpath(library())))
         self.assertIn(second, done.stderr)
+
+    def test_closed(self):
+        code = """
+import ctypes, _ctypes, os, sys, torch
+torch.ops.load_library(os.environ['TAILOR_LIBRARY'])
+for path in (os.environ['TAILOR_LIBRARY'], sys.argv[1]):
+    _ctypes.dlclose(ctypes.CDLL(path)._handle)
+torch.jit.script(torch.nn.Linear(2, 3))(torch.ones(2))
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            second = shutil.copyfile(library(), os.path.join(folder, "libtailor.so"))
+            done = subprocess.run([sys.executable, "-c", code, second], capture_output=True, text=True, timeout=120,
+                                  env={**os.environ, "TAILOR_LIBRARY": library()})
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_every_instance_follows(self):
         with auto(False):

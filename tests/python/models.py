@@ -186,6 +186,8 @@ SPELLINGS = [
     Row("x = (self.one + self.bn(self.gemm(x))) / self.divisor; return torch.sigmoid(x) * x", DIV),
     Row("return F.silu(torch.div(self.bn(self.gemm(x)) + self.scale, 2))", DIV),
     Row("x = self.bn(self.gemm(x)); x += self.one; x /= self.divisor; return self.silu(x)", DIV),
+    Row("return F.silu(torch.div(self.bn(self.gemm(x)) + self.one, self.divisor, rounding_mode=None))", DIV),
+    Row("x = self.bn(self.gemm(x)) + self.one; x.div_(self.divisor, rounding_mode=None); return F.silu(x)", DIV),
     Row("return F.silu((self.bn_stateless(self.bare(x)) + self.one) / self.divisor)", DIV),
     # swish(swish(group_norm(y)) * scale)
     Row("x = self.gn(self.gemm(x)); x = x * torch.sigmoid(x); x = x * self.scale; return x * torch.sigmoid(x)", GN),

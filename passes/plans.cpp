@@ -1,5 +1,7 @@
 #include "plans.h"
 
+#include <torch/custom_class.h>
+
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -34,16 +36,27 @@ struct Reveal {
 };
 template struct Reveal<&GraphFunction::executors_, &GraphFunction::graph_, &GraphFunction::compile_mutex>;
 
-// Another thread may be in the middle of what is replaced: it is kept for a while.
-template <class T>
-void keep(const T& replaced) {
-  constexpr std::size_t most = 64;
-  static std::mutex mutex;
-  static auto* kept = new std::deque<T>;
-  const std::lock_guard lock(mutex);
-  kept->push_back(replaced);
-  if (kept->size() > most) kept->pop_front();
-}
+// What a function's graph took the place of, and plans of before. Another thread may be in the middle of them, or reading them, as one does
+// that saves a model: so the last of them are kept. They go when the graph does: nobody holds a file's constants, say, when their module
+// has gone.
+struct Replaced : torch::CustomClassHolder {
+  std::deque<std::shared_ptr<Graph>> graphs;
+  std::deque<GraphExecutor> executors;
+
+  template <class T>
+  static void keep(std::deque<T>& all, const T& one) {
+    constexpr std::size_t most = 16;
+    all.push_back(one);
+    if (all.size() > most) all.pop_front();
+  }
+
+  static c10::Symbol name() { return c10::Symbol::attr("tailor_replaced"); }
+  static Replaced& with(Graph& graph) {
+    Node* const node = graph.param_node();
+    if (!node->hasAttribute(name())) node->ival_(name(), c10::IValue::make_capsule(c10::make_intrusive<Replaced>()));
+    return static_cast<Replaced&>(*node->ival(name()).toCapsule());
+  }
+};
 
 // The next call makes a new one, in its own state of autocast, whose dtype torch writes into the plan.
 void forget_plans(GraphFunction& function) {
@@ -51,7 +64,7 @@ void forget_plans(GraphFunction& function) {
   function.clear_optimized_graphs();
   for (auto& executor : executors_of(function)) {
     if (!executor) continue;
-    keep(*executor);
+    Replaced::keep(Replaced::with(*function.graph()).executors, *executor);
     executor.reset();
   }
 }
@@ -75,9 +88,12 @@ void forget_plans(const std::vector<GraphFunction*>& functions) {
 void set_graph(GraphFunction& function, std::shared_ptr<Graph> graph) {
   graph->set_op_version(function.graph()->get_op_version());
   const std::lock_guard lock(mutex_of(function));
-  const auto& executors = executors_of(function);
-  if (std::any_of(executors.begin(), executors.end(), [](const auto& executor) { return executor.has_value(); }))
-    keep(function.graph());  // a file's constants, say, are not to be held because nobody ever called it
+  const std::shared_ptr<Graph> before = function.graph();
+  Replaced& replaced = Replaced::with(*before);
+  Replaced::keep(replaced.graphs, before);
+  std::erase(replaced.graphs, graph);  // one that takes its place again
+  graph->param_node()->ival_(Replaced::name(), before->param_node()->ival(Replaced::name()));
+  before->param_node()->removeAttribute(Replaced::name());
   graph_of(function) = std::move(graph);
 }
 

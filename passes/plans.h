@@ -11,8 +11,8 @@ namespace tailor {
 // others' graphs are by then. Plans of what no chain can be in stay, nn.Linear's above all: every thread may be running that.
 void forget_plans(const std::vector<torch::jit::GraphFunction*>& functions);
 
-// Gives the function another graph. Nothing is copied, and the old graph dies as a whole: to take it apart node by node,
-// as would be needed to refill it, costs time that grows with the square of its size.
+// Gives the function another graph. Nothing is copied, and the old graph, which others may be reading, dies later and as a whole: to take
+// it apart node by node, as would be needed to refill it, costs time that grows with the square of its size.
 void set_graph(torch::jit::GraphFunction& function, std::shared_ptr<torch::jit::Graph> graph);
 
 }  // namespace tailor

@@ -1,4 +1,7 @@
-"""What is left behind: by a call in which autograd refuses a tensor, and by what nobody reads."""
+"""What is left behind: by a call in which autograd refuses a tensor, by what nobody reads, and by modules that are gone."""
+import io
+import os
+
 import torch
 
 from checks import Outcome, all_calls, auto, main
@@ -27,6 +30,21 @@ NORMS = "h = self.bn(self.gemm(x) * self.scale); z = self.bn_cumulative(h); retu
 WRITES = "v = self.buf * 1.3; t = F.dropout(v, 0.5, False); t.add_(0.3); y = self.gemm(x); return torch.sigmoid(y) * self.factor + y + v"
 CASTS = ("def cast(self, v):\n    return v.type_as(v)\ndef forward(self, x):\n    v = self.buf * 1.3\n    t = self.cast(v)\n    t.add_(0.3)\n"
          "    y = self.gemm(F.relu(x))\n    return torch.sigmoid(y) * self.factor + y + v")
+
+
+def resident_mib():
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+class Wide(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gemm, self.bn = torch.nn.Linear(2048, 2048), torch.nn.BatchNorm1d(2048)  # 16 MiB
+        self.scale = torch.nn.Parameter(torch.randn(2048))
+
+    def forward(self, x):
+        return self.bn(self.gemm(x) * self.scale)
 
 
 class LeftBehindTest(Following):
@@ -102,6 +120,20 @@ class LeftBehindTest(Following):
                         states.append((out, torch.rand(3)))
                     self.assert_near(states[0], states[1], f"{body}, {what}")
                     self.assert_state(model, each, body)
+
+    def test_by_modules_that_are_gone(self):
+        """None of their weights: neither is one held that an op was given, nor what another thread might be running, or reading, just now."""
+        wide, x = Wide().eval(), torch.ones(2, 2048)
+        for model in (torch.jit.script(wide), torch.jit.freeze(torch.jit.script(wide))):
+            file = io.BytesIO()
+            torch.jit.save(model, file)
+            before = resident_mib()
+            for _ in range(20):
+                model = torch.jit.load(io.BytesIO(file.getvalue()))
+                for op in ("unfuse_", "fuse_", "inspect", "settle_", "release_"):
+                    getattr(self.tailor, op)(model)
+                    model(x)
+            self.assertLess(resident_mib() - before, 160)
 
 
 if __name__ == "__main__":

@@ -203,6 +203,26 @@ class ThreadsTest(unittest.TestCase):
             together(fuses, scripts)
         """)
 
+    def test_those_that_save(self):
+        """torch reads graphs there without a lock, and takes no part in them."""
+        self.ends("""
+            import io
+            net = scripted("self.child(x) + 1", 0)
+            wanted = net(x).detach()
+            def fuses():
+                while not stop.is_set():
+                    tailor.fuse_(net)
+                    tailor.unfuse_(net)
+            def saves():
+                for k in range(3000):
+                    torch.jit.save(net, file := io.BytesIO())
+                    if k % 300 == 0:
+                        file.seek(0)
+                        assert torch.allclose(torch.jit.load(file)(x), wanted, atol=1e-5)
+                stop.set()
+            together(fuses, saves, saves)
+        """)
+
     def test_children_of_one_that_looks(self):
         """Forked while another thread looks at graphs: what that one holds, nobody in the child gives back."""
         self.ends("""

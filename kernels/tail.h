@@ -52,8 +52,8 @@ struct Tail {
 struct TailGradient {
   const void* of_out = nullptr;
   void* of_y = nullptr;
-  // Sums over the rows, [columns], null where nobody asks. In the element type; a vector's that is one value for all
-  // columns in the type of the arithmetic, for the caller to sum.
+  // Sums over the rows, in the element type, null where nobody asks: [columns], of a vector that is one value for all columns
+  // one number.
   void* of_bias = nullptr;
   void* of_vectors[max_operands] = {};
   void* of_norm_weight = nullptr;

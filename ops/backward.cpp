@@ -183,9 +183,9 @@ variable_list TailBackward::by_kernel(const Inputs& found, Tail tail, const at::
   gradient.of_y = made[linear].mutable_data_ptr();
 
   const auto columns = found.y.options();
-  const auto wants_sum = [&](std::size_t input, void*& destination, bool wide = false) {
+  const auto wants_sum = [&](std::size_t input, void*& destination, bool one_for_all = false) {
     if (!task_should_compute_output(input)) return;
-    made[input] = at::empty({tail.columns}, wide ? columns.dtype(arithmetic_type(found.y)) : columns);
+    made[input] = at::empty({one_for_all ? 1 : tail.columns}, columns);
     destination = made[input].mutable_data_ptr();
   };
   wants_sum(bias, gradient.of_bias);
@@ -203,9 +203,7 @@ variable_list TailBackward::by_kernel(const Inputs& found, Tail tail, const at::
   for (std::size_t i = 0; i < max_operands; ++i) {
     at::Tensor& sum = made[first_vector + i];
     if (!sum.defined()) continue;
-    const at::Tensor& vector = found.tensors.vectors[i];
-    if (!tail.vectors[i].per_column) sum = sum.sum().to(vector.scalar_type());
-    sum = sum.view(vector.sizes());
+    sum = sum.view(found.tensors.vectors[i].sizes());
   }
   if (!task_should_compute_output(linear)) made[linear].reset();
   return made;

@@ -13,7 +13,6 @@
 namespace tailor {
 namespace {
 
-bool is_tensor_or_none(const Value* value) { return value->type()->isSubtypeOf(*c10::OptionalType::ofTensor()); }
 bool is_list_of_tensors(const Value* value) { return value->type()->isSubtypeOf(*c10::ListType::ofTensors()); }
 
 // Kernels made of other ops return what those do. These make a tensor of their own whatever they are given; they are what models

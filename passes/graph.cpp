@@ -161,6 +161,8 @@ const Chain* fused_chain(const Node* node) {
 
 bool is_tensor(const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); }
 
+bool is_tensor_or_none(const Value* value) { return value->type()->isSubtypeOf(*c10::OptionalType::ofTensor()); }
+
 bool may_be_complex(const Value* value) { return c10::ComplexType::get()->isSubtypeOf(*value->type()); }
 
 bool is_none(const Value* value) { return value->type()->isSubtypeOf(*c10::NoneType::get()); }

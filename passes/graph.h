@@ -38,9 +38,10 @@ std::string overload(const Node* node);
 // Whether the node asks a tensor for no more than its shape.
 bool is_shape_reader(const Node* node);
 
-bool is_tensor(const Value* value);       // and never None
-bool may_be_complex(const Value* value);  // a number, that is
-bool is_none(const Value* value);         // by its type
+bool is_tensor(const Value* value);          // and never None
+bool is_tensor_or_none(const Value* value);  // by its type: or either
+bool may_be_complex(const Value* value);     // a number, that is
+bool is_none(const Value* value);            // by its type
 bool is_constant_false(const Value* value);
 bool is_constant_one(const Value* value);
 

@@ -107,8 +107,7 @@ bool is_from_outside(const Value* value) {
   const Node* producer = seen(const_cast<Value*>(value))->node();
   const bool is_input =
       producer->kind() == c10::prim::Param && producer->owningBlock() == producer->owningGraph()->block();
-  return (is_input || producer->kind() == c10::prim::GetAttr) &&
-         value->type()->isSubtypeOf(*c10::OptionalType::ofTensor()) && !is_none(value);
+  return (is_input || producer->kind() == c10::prim::GetAttr) && is_tensor_or_none(value) && !is_none(value);
 }
 
 }  // namespace
@@ -210,7 +209,7 @@ std::string Surroundings::prove_writer(const Match& match, const Part& part, Nod
   torch::jit::ValueSet read;
   for (int step = 0; step <= part.done; ++step)
     for (Value* argument : match.arguments[static_cast<std::size_t>(step)])
-      if (argument && argument->type()->isSubtypeOf(*c10::OptionalType::ofTensor())) read.insert(argument);
+      if (argument && is_tensor_or_none(argument)) read.insert(argument);
   const std::vector<Written> all_written = written_by(writer);
   const auto may_be_read = [&](const Written& written) {
     return std::any_of(read.begin(), read.end(), [&](const Value* r) {

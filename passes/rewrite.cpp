@@ -82,7 +82,7 @@ std::vector<Value*> operands(Graph& graph, const Match& match, const Arguments& 
     if (with_norm && kind.is_norm() && is_behind_results(match, step)) {
       const std::size_t weight = kind.kind == Step::Kind::group_norm ? 1 : 0;  // a bias follows it
       for (Value* learned : {arguments[weight], arguments[weight + 1]})
-        if (learned->type()->isSubtypeOf(*c10::OptionalType::ofTensor())) operands.push_back(learned);
+        if (is_tensor_or_none(learned)) operands.push_back(learned);
     }
     if (!kind.is_operand()) continue;
     Value* operand = arguments[0];
@@ -188,8 +188,7 @@ class Rewriter {
     std::vector<Value**> all;
     for (int step = 0; step <= part.done; ++step)
       for (Value*& argument : arguments_[static_cast<std::size_t>(step)])
-        if (argument && argument->type()->isSubtypeOf(*c10::OptionalType::ofTensor()) && !is_none(argument))
-          all.push_back(&argument);
+        if (argument && is_tensor_or_none(argument) && !is_none(argument)) all.push_back(&argument);
     return all;
   }
 

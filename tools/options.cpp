@@ -266,7 +266,7 @@ void check_files(const Request& request) {
         wrong_use("'" + whole(path) + "' is " + what + ": give another name");
     };
     for (const std::string& other : written)
-      if (is_same_file(path, other)) wrong_use("'" + whole(path) + "' would be written twice");
+      if (is_same_file(path, other)) wrong_use("'" + whole(path) + "' would be written twice: give another name");
     written.push_back(path);
     if (path != request.output) keep(request.input, "the input");
     keep(request.input_file, "the file of --input-file");

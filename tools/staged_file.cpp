@@ -237,14 +237,13 @@ StagedFile::StagedFile(const std::string& path) : path_(path), target_(follow(pa
   }
 }
 
-// The owner first: changing it takes set-user-id bits away. Only root may give a file to another owner; its group is for
-// anybody to keep who is in it.
+// Only root may give a file to another owner; its group is for anybody to keep who is in it. To run with its owner's rights was
+// said of what was there before.
 void StagedFile::keep_permissions(const struct stat& old) {
-  mode_t mode = old.st_mode & 07777;
+  mode_t mode = old.st_mode & 0777;
   if (fchown(descriptor_, old.st_uid, old.st_gid) != 0) {
     struct stat now {};
     if (fstat(descriptor_, &now) != 0) fail(system_error());
-    if (now.st_uid != old.st_uid) mode &= ~static_cast<mode_t>(S_ISUID);
     if (now.st_gid != old.st_gid && fchown(descriptor_, static_cast<uid_t>(-1), old.st_gid) != 0)
       mode = without_group(mode);
   }

@@ -37,7 +37,8 @@ bool is_wanted(const TailGradient& gradient, int sum) {
   return made<Chain, phase>.at[sum] && (by_the_next_phase || destination_of<Chain>(gradient, sum) != nullptr);
 }
 
-// Where everything lies in the workspace: [chunk][sum][columns], and the norm's sums once they are added up.
+// Where everything lies in the workspace: [chunk][sum][columns], and once they are added up the norm's sums and those of vectors that
+// are one value for all columns.
 template <class Chain, class T>
 struct SumMemory {
   double* base;
@@ -61,9 +62,11 @@ struct SumMemory {
   Chunks chunks_of(std::int64_t rows) const { return cpu::chunks_of(rows, least); }
   double* part(std::int64_t chunk, int sum) const { return base + (chunk * Sums<Chain>::count + sum) * columns; }
   double* total(int sum) const {
-    return base + chunks * Sums<Chain>::count * columns + (sum - Sums<Chain>::norm_weight) * in_total;
+    return base + chunks * Sums<Chain>::count * columns + (sum - Sums<Chain>::vector) * in_total;
   }
-  std::int64_t bytes() const { return (chunks * Sums<Chain>::count * columns + 2 * in_total) * 8; }
+  std::int64_t bytes() const {
+    return (chunks * Sums<Chain>::count * columns + (vectors_of<Chain> + 2) * in_total) * 8;
+  }
 };
 
 // The sums of one block in one chunk.
@@ -118,6 +121,10 @@ void add_up(const Tail& tail, const TailGradient& gradient, const SumMemory<Chai
             const Parallel& parallel) {
   using F = Compute<T>;
   constexpr int width = summing_width;
+  const auto is_one_for_all = [&](int sum) {
+    const int vector = sum - Sums<Chain>::vector;
+    return vector >= 0 && vector < vectors_of<Chain> && !tail.vectors[vector].per_column;
+  };
   const auto add = [&](std::int64_t first, int count, std::int64_t, std::int64_t) {
     alignas(64) double total[width];
     alignas(64) F numbers[width];
@@ -129,21 +136,22 @@ void add_up(const Tail& tail, const TailGradient& gradient, const SumMemory<Chai
           const double* part = memory.part(chunk, sum) + row * tail.columns + first;
           for (int i = 0; i < count; ++i) total[i] += part[i];
         }
-      if (phase == Phase::norm_sums && sum >= Sums<Chain>::norm_weight)
+      if (is_one_for_all(sum) || (phase == Phase::norm_sums && sum >= Sums<Chain>::norm_weight))
         for (int i = 0; i < count; ++i) memory.total(sum)[first + i] = total[i];
       for (int i = 0; i < count; ++i) numbers[i] = static_cast<F>(total[i]);
       void* to = destination_of<Chain>(gradient, sum);
-      const int vector = sum - Sums<Chain>::vector;
-      const bool in_arithmetic = vector >= 0 && vector < vectors_of<Chain> && !tail.vectors[vector].per_column;
-      if (to == nullptr) continue;
-      if (in_arithmetic)
-        write<F>(numbers, count, static_cast<F*>(to) + first);
-      else
-        write<T>(numbers, count, static_cast<Raw<T>*>(to) + first);
+      if (to != nullptr && !is_one_for_all(sum)) write<T>(numbers, count, static_cast<Raw<T>*>(to) + first);
     }
   };
   for_each_block(parallel, 1, tail.columns, width, ceiling(elements_per_thread, memory.chunks * Sums<Chain>::count),
                  add);
+  for (int sum = Sums<Chain>::vector; sum < Sums<Chain>::norm_weight; ++sum) {
+    if (!is_one_for_all(sum) || !is_wanted<Chain, phase>(gradient, sum)) continue;
+    double all = 0;
+    for (std::int64_t column = 0; column < tail.columns; ++column) all += memory.total(sum)[column];
+    const F number = static_cast<F>(all);
+    write<T>(&number, 1, static_cast<Raw<T>*>(destination_of<Chain>(gradient, sum)));
+  }
 }
 
 }  // namespace tailor::cpu::TAILOR_ISA

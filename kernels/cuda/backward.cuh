@@ -323,4 +323,32 @@ __global__ void __launch_bounds__(add_up_columns* add_up_rows)
   if (to.narrow != nullptr) narrow(static_cast<F>(sum), static_cast<T*>(to.narrow)[column]);
 }
 
+// Of vectors that are one value for all columns: what has come to each column, and where the sum goes. Null: there is none.
+template <class F>
+struct OneForAll {
+  const F* from[max_operands] = {};
+  void* to[max_operands] = {};
+};
+
+constexpr int one_for_all_threads = 1024;
+
+// blockIdx.x is the vector.
+template <class T>
+__global__ void __launch_bounds__(one_for_all_threads)
+    one_for_all_kernel(std::int64_t columns, const __grid_constant__ OneForAll<Compute<T>> vectors) {
+  wait_for_kernel_before();
+  const Compute<T>* from = vectors.from[blockIdx.x];
+  if (from == nullptr) return;
+  double sum = 0;
+  for (std::int64_t column = threadIdx.x; column < columns; column += one_for_all_threads)
+    sum += static_cast<double>(from[column]);
+  __shared__ double of_thread[one_for_all_threads];
+  of_thread[threadIdx.x] = sum;
+  for (int others = one_for_all_threads / 2; others > 0; others /= 2) {
+    __syncthreads();
+    if (static_cast<int>(threadIdx.x) < others) of_thread[threadIdx.x] += of_thread[threadIdx.x + others];
+  }
+  if (threadIdx.x == 0) narrow(static_cast<Compute<T>>(of_thread[0]), *static_cast<T*>(vectors.to[blockIdx.x]));
+}
+
 }  // namespace tailor::cuda

@@ -193,6 +193,16 @@ struct LaunchBackward {
     launch<add_up_kernel<T>>(grid_of(ceiling(tail.columns, add_up_columns), Sums<Chain>::count),
                              add_up_columns * add_up_rows, stream, static_cast<const F*>(gradient.workspace),
                              tail.columns, what);
+    OneForAll<F> vectors;
+    bool any_for_all = false;
+    for (int i = 0; i < vectors_of<Chain>; ++i) {
+      if (what.to[Sums<Chain>::vector + i].wide == nullptr) continue;
+      vectors.from[i] = of_columns(i);
+      vectors.to[i] = gradient.of_vectors[i];
+      any_for_all = true;
+    }
+    if (any_for_all)
+      launch<one_for_all_kernel<T>>(dim3(vectors_of<Chain>), one_for_all_threads, stream, tail.columns, vectors);
   }
 
   // Where the sums go that a phase makes.
@@ -203,7 +213,7 @@ struct LaunchBackward {
       if (!makes_vector<Chain>(phase, i)) continue;
       void* to = gradient.of_vectors[i];
       what.to[Sums<Chain>::vector + i] =
-          tail.vectors[i].per_column ? Destination{to, nullptr} : Destination{nullptr, to};
+          tail.vectors[i].per_column || to == nullptr ? Destination{to, nullptr} : Destination{nullptr, of_columns(i)};
     }
     if ((has_batch_norm<Chain> || has_group_norm<Chain>)&&phase != Phase::before_norm) {
       what.to[Sums<Chain>::norm_weight] = {gradient.of_norm_weight, of_norm.of_weight};
@@ -240,7 +250,13 @@ struct LaunchBackward {
     if (tail.columns < Width || ceiling(group_width<Chain>(tail, Width), Width) > most_threads) return 0;
     return layout<Width, phase>(tail).row_blocks;
   }
-  std::int64_t workspace() const { return (parts_size() + 2 * tail.columns) * static_cast<std::int64_t>(sizeof(F)); }
+  // In the workspace, behind the parts and the norm's two sums: of a vector that is one value for all columns, before they are added up.
+  F* of_columns(int vector) const {
+    return static_cast<F*>(gradient.workspace) + parts_size() + (2 + vector) * tail.columns;
+  }
+  std::int64_t workspace() const {
+    return (parts_size() + (2 + vectors_of<Chain>)*tail.columns) * static_cast<std::int64_t>(sizeof(F));
+  }
 };
 
 template <class Chain>

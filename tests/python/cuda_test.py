@@ -18,9 +18,10 @@ EDGES = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 25
 GROUP_WIDTHS = [1, 2, 3, 4, 8, 12, 16, 24, 31, 32, 33, 64, 96, 100, 128, 256, 320, 512, 1000, 1024, 2048, 2056, 4096, 5000]
 
 
-def sized(op, rows, columns, groups=1, dtype=torch.float32, seed=0, inner=24, training=True):
-    column = (1,) if op.stem == "linear_batch_norm_add_div_swish" else (columns,)
-    return draw(op, seed, dtype, "cuda", x=(rows, inner), w=(columns, inner), b=(columns,), vector=column, norm=(columns,),
+def sized(op, rows, columns, groups=1, dtype=torch.float32, seed=0, inner=24, training=True, vector=None):
+    if vector is None:
+        vector = (1,) if op.stem == "linear_batch_norm_add_div_swish" else (columns,)
+    return draw(op, seed, dtype, "cuda", x=(rows, inner), w=(columns, inner), b=(columns,), vector=vector, norm=(columns,),
                 stats=(columns,), groups=groups, training=training)
 
 
@@ -147,6 +148,15 @@ class CudaTest(Referee, Gradients):
             self.forward(op, arguments, f"{rows}×{columns} {dtype} training {training}")
             if dtype != torch.float64 and not (op.group_norm and not 4 < columns <= 256):
                 self.backward(op, arguments, f"{rows}×{columns} {dtype} training {training}")
+
+    def test_one_value_for_all_columns(self):
+        """Of fewer columns than there are threads to add up its gradient, and of more."""
+        for (op, training), shape, columns, dtype in itertools.product(self.each(), [(), (1,), (1, 1)], (40, 1032, 3072), cases.FLOATS):
+            if op.vector:
+                arguments = sized(op, 33, columns, 8, dtype, vector=shape, training=training)
+                what = f"{op.vector} {shape}, {columns} columns, {dtype}"
+                self.forward(op, arguments, what)
+                self.backward(op, arguments, what, loose=4 if op.group_norm else 2)  # what is added to a whole group has a gradient of 0
 
     def test_rows(self):
         for (op, training), rows in itertools.product(self.each(), [1, 2, 3, 4, 5, 7, 8, 9, 31, 33, 127, 129, 1023, 4097]):

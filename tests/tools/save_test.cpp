@@ -114,9 +114,9 @@ TEST_F(Save, WritesWhatLoads) {
 
 TEST_F(Save, ReplacesAFileAndKeepsItsPermissions) {
   put(path, std::string("old"));
-  ASSERT_EQ(chmod(path.c_str(), 0640), 0);
+  ASSERT_EQ(chmod(path.c_str(), 06750), 0);
   save_as(path, module);
-  EXPECT_EQ(mode_of(path), 0640u);
+  EXPECT_EQ(mode_of(path), 0750u);
   EXPECT_NO_THROW(ModelFile{path});
 }
 

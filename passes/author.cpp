@@ -2,6 +2,8 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 
+#include "lines.h"
+
 namespace tailor {
 namespace {
 
@@ -142,7 +144,7 @@ class Author {
   Value* put(Symbol kind, const std::vector<Value*>& inputs, int done) {
     Node* node = graph_.insertNode(graph_.create(kind, inputs));
     node->copyMetadata(place_);
-    if (done > 0 && unknown_ == UnknownLine::none) node->setSourceRange({});
+    if (done > 0 && unknown_ == UnknownLine::none) keep_line_of_chain(node);
     parts_.push_back({node, done});
     return node->output();
   }

@@ -205,6 +205,8 @@ std::string describe(const Node* node) {
   else
     text = article(plain, !line.empty()) + std::string(plain);
   if (!line.empty()) return text + " in " + line;
+  if (const std::string chain = line_of_chain(node); !chain.empty())
+    return text + " of the chain that begins in " + chain;
   // Of lists, and of questions like `y.dtype`, torch keeps no line; of what they are made for it does.
   if (!node->kind().is_prim() || node->outputs().size() != 1) return text;
   const auto all = readers(node->output());

@@ -119,7 +119,16 @@ Frames frames_of(const Node* node) {
   return frames;
 }
 
+c10::Symbol chain_line() { return c10::Symbol::attr("tailor_chain_line"); }
+
 }  // namespace
+
+void keep_line_of_chain(Node* node) {
+  node->s_(chain_line(), source_line(node));
+  node->setSourceRange({});
+}
+
+std::string line_of_chain(const Node* node) { return node->hasAttribute(chain_line()) ? node->s(chain_line()) : ""; }
 
 std::string source_line(const Node* node) {
   const Frames frames = frames_of(node);

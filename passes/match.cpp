@@ -22,9 +22,11 @@ class Matcher {
     begin();
     for (int i = 1; i <= chain_.last(); ++i) {
       if (step(i).is_operand()) continue;
-      if (!find(i)) return Miss{parts_found(), right_operation_, has_doubtful_operand(), reason_};
+      if (!find(i))
+        return Miss{parts_found(), right_operation_, has_doubtful_operand(), border_.empty() ? reason_ : border_};
       previous_ = i;
     }
+    if (!border_.empty()) return Miss{parts_found(), true, has_doubtful_operand(), border_};
     in_order();
     if (!operands_come_from_outside() || !interior_is_private()) return Miss{parts_found(), true, false, reason_};
     spell();
@@ -52,13 +54,19 @@ class Matcher {
     result(0) = linear.y();
   }
 
-  // Finds the node of step i among the readers of the result before it.
+  // Finds the node of step i among the readers of the result before it. Behind the border of a branch or a loop too, but only to learn
+  // which rule the author had in mind.
   bool find(int i) {
     Value* value = result(previous_);
+    const auto found = static_cast<std::ptrdiff_t>(match_.parts.size());
     for (Node* node : readers(value)) {
       if (node->owningBlock() != value->node()->owningBlock()) continue;
       reason_.clear();
-      if (is_step(i, node, value)) return true;
+      if (is_step(i, node, value)) {
+        if (!is_overwritten(value, node)) return true;
+        match_.parts.erase(match_.parts.begin() + found, match_.parts.end());
+        return false;
+      }
       right_operation_ = !reason_.empty();
       if (right_operation_) return false;
     }
@@ -67,7 +75,19 @@ class Matcher {
       return node->owningBlock() != value->node()->owningBlock() && begins_step(i, node);
     });
     right_operation_ = elsewhere != all.end();
-    return fail(wanted(i, value, right_operation_ ? *elsewhere : nullptr));
+    const std::string text = wanted(i, value, right_operation_ ? *elsewhere : nullptr);
+    if (!right_operation_) return fail(text);
+    if (border_.empty()) border_ = text;
+    reason_.clear();
+    return is_step(i, *elsewhere, value) || fail(text);
+  }
+
+  // By a form that writes to an `out` of the author's.
+  bool is_overwritten(Value* value, Node* reader) {
+    for (Node* other : readers(value))
+      if (is_given_its_result(other) && seen(other->namedInput("out")) == value && other->isBefore(reader))
+        return !fail(describe(other) + " writes to what " + describe(reader) + " reads");
+    return false;
   }
 
   // Of one number. The form that writes to an `out` of the author's is none.
@@ -300,7 +320,8 @@ class Matcher {
   Match match_;
   int previous_ = 0;
   bool right_operation_ = false;
-  std::string words_;  // of the spelling, a blank before each
+  std::string border_;  // said of the first step that stands behind one
+  std::string words_;   // of the spelling, a blank before each
   std::string reason_;
 };
 

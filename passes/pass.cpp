@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "calls.h"
 #include "effects.h"
@@ -108,9 +107,9 @@ class Search {
           continue;
         }
         auto& whole = std::get<Match>(found);
-        auto proof = !of_all_.empty() ? std::variant<Proof, std::string>(of_all_)
-                     : is_free(whole) ? surroundings_.prove(whole)
-                                      : std::variant<Proof, std::string>(taken);
+        auto proof = !of_all_.empty()  ? std::variant<Proof, std::string>(of_all_)
+                     : taker_of(whole) ? std::variant<Proof, std::string>(taken + (", " + describe(taker_of(whole))))
+                                       : surroundings_.prove(whole);
         if (auto* reason = std::get_if<std::string>(&proof)) {
           note(*chain, proven_nearness, *reason);
           continue;
@@ -123,7 +122,7 @@ class Search {
           continue;
         }
         if (apart.from) tell_apart(whole, std::get<Proof>(proof), apart.word);
-        for (const Part& part : whole.parts) claimed_.insert(part.node);
+        for (const Part& part : whole.parts) claimed_[part.node] = node;
         best.site.rule = chain->name;
         best.site.fused = true;
         best.site.reason.clear();
@@ -151,14 +150,16 @@ class Search {
     }
   }
 
-  bool is_free(const Match& whole) const {
-    return std::none_of(whole.parts.begin(), whole.parts.end(),
-                        [&](const Part& part) { return claimed_.contains(part.node); });
+  // The linear whose chain has one of the parts already, or null.
+  const Node* taker_of(const Match& whole) const {
+    for (const Part& part : whole.parts)
+      if (const auto found = claimed_.find(part.node); found != claimed_.end()) return found->second;
+    return nullptr;
   }
 
   static std::string begins_no_rule(const Linear& linear, const std::string& which = "") {
     auto all = readers(linear.y());
-    if (all.empty()) return "nothing reads its result";
+    if (all.empty()) return "its result is used for nothing";
     std::stable_partition(all.begin(), all.end(), [](const Node* reader) { return !is_shape_reader(reader); });
     for (const Node* reader : all)
       if (is_result(reader)) return "its result is " + describe(reader);
@@ -170,7 +171,7 @@ class Search {
   const PassOptions& options_;
   const std::string& of_all_;  // a reason to leave all alone
   std::vector<Finding> findings_;
-  std::unordered_set<const Node*> claimed_;
+  std::unordered_map<const Node*, const Node*> claimed_;  // and by which linear
 };
 
 std::vector<const Node*> linears_of(Block* top) {

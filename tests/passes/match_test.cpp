@@ -25,7 +25,7 @@ constexpr const char* gn_swish_mul_swish = "linear_group_norm_swish_mul_swish";
 
 const NearMiss no_rule[] = {
     {"Returned", none, "return self.linear(x)", "its result is the method's result"},
-    {"Unread", none, "y = self.linear(x); return x", "nothing reads its result"},
+    {"Unread", none, "y = self.linear(x); return x", "its result is used for nothing"},
     {"Relu", none, "return torch.relu(self.linear(x))",
      "its result goes to `relu` in net.py:2, with which no rule begins"},
     {"Cast", none, "return self.batch_norm(self.linear(x).double() * self.scale)",
@@ -69,6 +69,8 @@ const NearMiss mul_bn_rows[] = {
      "after `mul` in net.py:2 the rule wants batch_norm, found `add` in net.py:3"},
     {"IntoTheScale", mul_bn, "s = self.scale + x.sum(); s.mul_(self.linear(x[0])); return s",
      "`mul_` in net.py:3 writes to another value than the rule's"},
+    {"IntoItsOwnPlace", mul_bn, "y = self.linear(x); torch.mul(y, self.scale, out=y); return self.batch_norm(y)",
+     "`mul` in net.py:3 has an alpha, a rounding mode or another form than a plain `mul`"},
     {"IfBorder", mul_bn, "y = self.linear(x)\nif x.size(0) > 3:\n    y = y * self.scale\nreturn self.batch_norm(y)",
      "after `linear` in net.py:2 the rule wants mul, but `mul` in net.py:4 stands in another branch or loop"},
     {"BothBranches", mul_bn,
@@ -138,6 +140,9 @@ const NearMiss sigmoid_mul_add_rows[] = {
     {"IfBorder", sigmoid_mul_add,
      "y = self.linear(x); s = torch.sigmoid(y) * self.factor\nif x.size(0) > 3:\n    s = s + y\nreturn s",
      "after `mul` in net.py:3 the rule wants add, but `add` in net.py:5 stands in another branch or loop"},
+    {"AllInABranch", sigmoid_mul_add,
+     "y = self.linear(x)\nif x.size(0) > 3:\n    y = torch.sigmoid(y) * self.factor + y\nreturn y",
+     "after `linear` in net.py:2 the rule wants sigmoid, but `sigmoid` in net.py:4 stands in another branch or loop"},
 };
 INSTANTIATE_TEST_SUITE_P(SigmoidMulAdd, NearMisses, testing::ValuesIn(sigmoid_mul_add_rows), name_of_row);
 
@@ -216,6 +221,9 @@ const NearMiss swish_add_gn_rows[] = {
     {"LoopBorder", swish_add_gn,
      "y = torch.silu(self.linear(x))\nfor i in range(2):\n    y = y + self.scale\nreturn self.group_norm(y)",
      "after `silu` in net.py:2 the rule wants add, found the loop in net.py:3"},
+    {"SwishInABranch", swish_add_gn,
+     "y = self.linear(x)\nif x.size(0) > 3:\n    y = self.swish(y)\nreturn self.group_norm(y + self.scale)",
+     "after `linear` in net.py:2 the rule wants swish, but `sigmoid` in net.py:4 stands in another branch or loop"},
 };
 INSTANTIATE_TEST_SUITE_P(SwishAddGn, NearMisses, testing::ValuesIn(swish_add_gn_rows), name_of_row);
 
@@ -253,6 +261,9 @@ const NearMiss bn_add_div_swish_rows[] = {
      "the result of `div` in net.py:2 is also returned"},
     {"GroupNorm", gn_swish_mul_swish, "return self.swish((self.group_norm(self.linear(x)) + self.one) / self.factor)",
      "after `group_norm` in net.py:2 the rule wants swish, found `add` in net.py:2"},
+    {"NormOfWhatIsWritten", bn_add_div_swish,
+     "y = self.batch_norm(self.linear(x)); torch.neg(y, out=y); return self.swish((y + self.one) / self.factor)",
+     "`neg` in net.py:3 writes to what `add` in net.py:4 reads"},
     {"NormAlone", bn_add_div_swish, "return self.batch_norm(self.linear(x))",
      "after `batch_norm` in net.py:2 the rule wants add, found the method's result"},
     {"IfBorder", bn_add_div_swish,

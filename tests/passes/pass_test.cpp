@@ -82,10 +82,10 @@ const Several structures[] = {
      {"", ""}},
     {"Overlapping",
      "return self.group_norm(self.swish(self.linear(x) + self.linear2(x)))",
-     {"", "what follows belongs to the chain of another linear"}},
+     {"", "what follows belongs to the chain of another linear, `linear` in net.py:2"}},
     {"OverlappingProducts",
      "return self.batch_norm(self.linear(x) * self.linear2(x))",
-     {"", "what follows belongs to the chain of another linear"}},
+     {"", "what follows belongs to the chain of another linear, `linear` in net.py:2"}},
     {"Interleaved",
      "a = self.linear(x); b = self.linear2(x); c = a * self.scale; d = b * self.other; e = self.batch_norm(c); f = "
      "self.batch_norm(d); return e, f",
@@ -246,18 +246,19 @@ TEST(Options, WhatWasNotAskedFor) {
 TEST(Reasons, AreThoseOfTheGraphAsWritten) {
   struct Row {
     const char* body;
-    const char* reason;  // the second time; lines of calls that are inside an op are not known
+    const char* reason;  // the second time; of calls that are inside an op only the linear's line is known
   };
   for (const Row& row : {Row{"h = self.linear(x); return self.gn(self.swish(torch.linear(h, self.square)) + h)",
                              "linear_add_swish_group_norm: after `add` in net.py:3 the rule wants swish, found "
-                             "`group_norm`"},
+                             "`group_norm` of the chain that begins in net.py:3"},
                          Row{"h = self.linear(x); return self.batch_norm(torch.linear(h, self.square) * h)",
                              "linear_mul_batch_norm: the result of `linear` in net.py:2 is also read by `linear` in "
                              "net.py:3"},
                          Row{"h = self.linear(x); return self.batch_norm(torch.linear(x, self.w2).mul_(h))",
                              "linear_mul_batch_norm: `mul_` in net.py:3 writes to another value than the rule's"},
                          Row{"h = self.linear(x); return self.batch_norm(torch.linear(x, self.w2) * h)",
-                             "linear_mul_batch_norm: what follows belongs to the chain of another linear"}}) {
+                             "linear_mul_batch_norm: what follows belongs to the chain of another linear, `linear` in "
+                             "net.py:2"}}) {
     const auto graph = graph_of(net(row.body));
     fuse_graph(graph);
     for (int time = 0; time < 2; ++time) {

@@ -39,7 +39,7 @@ std::string overload(const Node* node);
 bool is_shape_reader(const Node* node);
 
 bool is_tensor(const Value* value);          // and never None
-bool is_tensor_or_none(const Value* value);  // by its type: or either
+bool is_tensor_or_none(const Value* value);  // or may be either
 bool may_be_complex(const Value* value);     // a number, that is
 bool is_none(const Value* value);            // by its type
 bool is_constant_false(const Value* value);

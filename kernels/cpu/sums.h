@@ -149,8 +149,8 @@ void add_up(const Tail& tail, const TailGradient& gradient, const SumMemory<Chai
     if (!is_one_for_all(sum) || !is_wanted<Chain, phase>(gradient, sum)) continue;
     double all = 0;
     for (std::int64_t column = 0; column < tail.columns; ++column) all += memory.total(sum)[column];
-    const F number = static_cast<F>(all);
-    write<T>(&number, 1, static_cast<Raw<T>*>(destination_of<Chain>(gradient, sum)));
+    alignas(64) const F number[lanes<F>] = {static_cast<F>(all)};
+    write<T>(number, 1, static_cast<Raw<T>*>(destination_of<Chain>(gradient, sum)));
   }
 }
 

@@ -193,16 +193,20 @@ struct LaunchBackward {
     launch<add_up_kernel<T>>(grid_of(ceiling(tail.columns, add_up_columns), Sums<Chain>::count),
                              add_up_columns * add_up_rows, stream, static_cast<const F*>(gradient.workspace),
                              tail.columns, what);
+    add_up_columns_of(what);
+  }
+
+  // Of vectors that are one value for all columns, once their rows are added up.
+  void add_up_columns_of(const AddUp& what) const {
     OneForAll<F> vectors;
-    bool any_for_all = false;
+    bool any = false;
     for (int i = 0; i < vectors_of<Chain>; ++i) {
       if (what.to[Sums<Chain>::vector + i].wide == nullptr) continue;
       vectors.from[i] = of_columns(i);
       vectors.to[i] = gradient.of_vectors[i];
-      any_for_all = true;
+      any = true;
     }
-    if (any_for_all)
-      launch<one_for_all_kernel<T>>(dim3(vectors_of<Chain>), one_for_all_threads, stream, tail.columns, vectors);
+    if (any) launch<one_for_all_kernel<T>>(dim3(vectors_of<Chain>), one_for_all_threads, stream, tail.columns, vectors);
   }
 
   // Where the sums go that a phase makes.

@@ -1,6 +1,7 @@
 // The backward of a tail: everything is computed anew from y, forwards and then backwards, in registers. One kernel makes
-// the gradient of y and each thread's part of the sums over rows, a second adds the parts up in a fixed order. A batch
-// norm with batch statistics needs two of its sums before it can give any gradient of y: there the pair runs twice.
+// the gradient of y and each thread's part of the sums over rows, a second adds the parts up in a fixed order, a third the columns where
+// one value is for all of them. A batch norm with batch statistics needs two of its sums before it can give any gradient of y: there the
+// first two run twice.
 #pragma once
 #include "../gradient.h"
 #include "ahead.cuh"

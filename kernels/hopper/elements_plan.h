@@ -15,10 +15,12 @@ inline double step_of_few_elements(int tile_rows, std::int64_t row_tiles, double
 }
 
 // Tiles of 256 rows were the best only where those of tiles_plan.h are better still.
+using RowsOfElements = TileRows<32, 64, 128>;
+
 inline StripsPlan plan_few_elements(const Shape& shape) {
   StripsPlan best;
   const double start = 3.4;
-  for (const int tile_rows : {32, 64, 128}) {
+  for (const int tile_rows : RowsOfElements::all) {
     const std::int64_t row_tiles = ceiling(shape.rows, tile_rows);
     const StripsPlan plan = plan_strips(
         shape, tile_rows, ceiling(shape.inner, 64), start,
@@ -34,7 +36,7 @@ inline StripsPlan plan_few_elements(const Shape& shape) {
 inline bool may_be_strips_of_elements(const Shape& shape) {
   constexpr std::int64_t too_many = std::int64_t{1} << 28;
   return shape.element_bytes == 2 && !shape.batch_statistics && !shape.keeps_result &&
-         ceiling(shape.columns, 128) * ceiling(shape.rows, 32) < too_many;
+         ceiling(shape.columns, 128) * ceiling(shape.rows, RowsOfElements::fewest) < too_many;
 }
 
 inline bool takes_strips_of_elements(const Shape& shape, Wanted wanted) {

@@ -1,18 +1,14 @@
 // A linear of few rows and its chain's tail in one kernel, of 16-bit elements: a strip (strip.cuh) whose operands lie in shared memory as
 // they are, so that one product does.
 #pragma once
+#include "elements_plan.h"
 #include "precision.cuh"
 #include "strip.cuh"
 
 namespace tailor::hopper {
 
-template <class Element>
-struct FewElementsProblem : Problem {
+struct FewElementsProblem : StripProblem {
   CUtensorMap x, w;  // the copy engine's descriptions of the matrices
-  int row_tiles = 0;
-
-  __device__ __forceinline__ int tiles() const { return row_tiles; }
-  __device__ __forceinline__ int steps() const { return (inner + box_columns<Element> - 1) / box_columns<Element>; }
 };
 
 template <int tile_rows>
@@ -23,43 +19,43 @@ struct alignas(1024) StepOfElements {
 
 struct NoFacts {};
 
-template <class Chain, int tile_rows>
-using FewElementsMemory = StripMemory<StepOfElements<tile_rows>, NoFacts, Which<Chain>::count, tile_rows>;
+template <class Chain>
+using FewElementsMemory = StripMemory<StepOfElements, RowsOfElements, NoFacts, Which<Chain>::count>;
 
-template <class Chain, class Element, int tile_rows, int group_width>
-struct FewElements
-    : Strip<Chain, Element, FewElementsProblem<Element>, FewElementsMemory<Chain, tile_rows>, tile_rows, group_width> {
-  using Base =
-      Strip<Chain, Element, FewElementsProblem<Element>, FewElementsMemory<Chain, tile_rows>, tile_rows, group_width>;
-  using Base::Base, Base::barrier, Base::column, Base::first, Base::lane, Base::memory, Base::problem, Base::stages,
-      Base::steps, Base::tile, Base::warp;
+template <class Chain, class Element, int group_width>
+struct FewElements : Strip<Chain, Element, FewElementsProblem, FewElementsMemory<Chain>, group_width> {
+  using Base = Strip<Chain, Element, FewElementsProblem, FewElementsMemory<Chain>, group_width>;
+  using Base::Base, Base::barrier, Base::column, Base::first, Base::first_row, Base::lane, Base::memory, Base::problem,
+      Base::steps, Base::warp;
+  using typename Base::Memory;
   using typename Base::Now;
-  using typename Base::Sums;
 
   // --- the last warpgroup brings ---
 
+  template <int tile_rows>
   __device__ __forceinline__ void fetch_steps() {
     cuda::wait_for_kernel_before();  // which may have written the weight too
     const std::uint64_t policy = this->keep_weight();
     const auto fetch_weight = [&](int stage, int step) {
       const Address full = barrier(memory.full[stage]);
-      arrive_and_expect(full, sizeof(memory.step[stage]));
-      fetch_box(problem.w, address_of(memory.step[stage].w), full, (first + step) * box_columns<Element>, column,
-                policy);
+      auto& to = memory.template step<tile_rows>(stage);
+      arrive_and_expect(full, sizeof(to));
+      fetch_box(problem.w, address_of(to.w), full, (first + step) * box_columns<Element>, column, policy);
     };
     const auto fetch_x = [&](int stage, int step) {
-      fetch_box(problem.x, address_of(memory.step[stage].x), barrier(memory.full[stage]),
-                (first + step) * box_columns<Element>, tile * tile_rows);
+      fetch_box(problem.x, address_of(memory.template step<tile_rows>(stage).x), barrier(memory.full[stage]),
+                (first + step) * box_columns<Element>, first_row);
     };
-    this->fetch_all(fetch_weight, fetch_x);
+    this->template fetch_all<Memory::template stages<tile_rows>>(fetch_weight, fetch_x);
   }
 
   // --- the others multiply ---
 
   // One step is under way while the next is issued.
+  template <int tile_rows>
   __device__ __forceinline__ void consume() {
-    Sums sums;
-    Ring<stages> ring;
+    typename Base::template Sums<tile_rows> sums;
+    Ring<Memory::template stages<tile_rows>> ring;
     const int row = warp / warps_of_group * warpgroup_rows;
     int before = -1;
     const auto release = [&] {
@@ -67,9 +63,10 @@ struct FewElements
     };
 #pragma unroll 1
     for (int i = 0; i < steps; ++i, ring.advance()) {
-      wait(barrier(memory.full[ring.at]), ring.phase);
-      const std::uint64_t w = describe_block(address_of(memory.step[ring.at].w[row]));
-      const std::uint64_t x = describe_block(address_of(memory.step[ring.at].x));
+      wait_before_products(barrier(memory.full[ring.at]), ring.phase);
+      const auto& from = memory.template step<tile_rows>(ring.at);
+      const std::uint64_t w = describe_block(address_of(from.w[row]));
+      const std::uint64_t x = describe_block(address_of(from.x));
       begin_products();
 #pragma unroll
       for (int at = 0; at < row_bytes / instruction_bytes; ++at)
@@ -91,10 +88,10 @@ struct FewElements
   __device__ __forceinline__ void settle(typename Now::Value&, int, int) const {}
 };
 
-template <class Chain, class Element, int tile_rows, int group_width>
+template <class Chain, class Element, int group_width>
 __global__ void __launch_bounds__(block_threads, 1)
-    few_elements_kernel(const __grid_constant__ FewElementsProblem<Element> problem) {
-  compute_strip<Chain, FewElements<Chain, Element, tile_rows, group_width>>(problem);
+    few_elements_kernel(const __grid_constant__ FewElementsProblem problem) {
+  compute_strip<Chain, FewElements<Chain, Element, group_width>>(problem);
 }
 
 }  // namespace tailor::hopper

@@ -1,18 +1,15 @@
 // A linear of few rows and its chain's tail in one kernel, of float32, whose weight's halves are there already or soon made. To read
 // them is what takes time: a strip (strip.cuh), of which both operands are halves in shared memory.
 #pragma once
+#include "halves_plan.h"
 #include "halves_product.cuh"
 #include "strip.cuh"
 
 namespace tailor::hopper {
 
-template <int tile_rows>
-struct FewHalvesProblem : Problem {
+struct FewHalvesProblem : StripProblem {
   CUtensorMap x, w;  // the copy engine's descriptions of the halves
   Halves halves;
-
-  __device__ __forceinline__ int tiles() const { return static_cast<int>(ceiling(halves.x.rows, tile_rows)); }
-  __device__ __forceinline__ int steps() const { return halves.padded / halves_step; }
 };
 
 template <int tile_rows>
@@ -22,28 +19,26 @@ struct alignas(1024) StepOfHalves {
 };
 
 // What is known of the strip's columns, of the worst of each 32 in each respect, and of the tile's rows.
-template <int tile_rows>
 struct FactsOfStrip {
   RowFacts of[strip_columns];
   RowFacts worst[strip_columns / 32];
-  RowFacts of_rows[tile_rows];
+  RowFacts of_rows[RowsOfHalves::most];
 };
 
-template <class Chain, int tile_rows>
-using FewHalvesMemory = StripMemory<StepOfHalves<tile_rows>, FactsOfStrip<tile_rows>, Which<Chain>::count, tile_rows>;
+template <class Chain, class Rows>
+using FewHalvesMemory = StripMemory<StepOfHalves, Rows, FactsOfStrip, Which<Chain>::count>;
 
-template <class Chain, int tile_rows, int group_width>
-struct FewHalves
-    : Strip<Chain, float, FewHalvesProblem<tile_rows>, FewHalvesMemory<Chain, tile_rows>, tile_rows, group_width> {
-  using Base =
-      Strip<Chain, float, FewHalvesProblem<tile_rows>, FewHalvesMemory<Chain, tile_rows>, tile_rows, group_width>;
-  using Base::Base, Base::barrier, Base::column, Base::first, Base::lane, Base::memory, Base::problem, Base::stages,
-      Base::steps, Base::tile, Base::warp;
+template <class Chain, class Rows, int group_width>
+struct FewHalves : Strip<Chain, float, FewHalvesProblem, FewHalvesMemory<Chain, Rows>, group_width> {
+  using Base = Strip<Chain, float, FewHalvesProblem, FewHalvesMemory<Chain, Rows>, group_width>;
+  using Base::Base, Base::barrier, Base::column, Base::first, Base::first_row, Base::lane, Base::memory, Base::problem,
+      Base::steps, Base::warp;
+  using typename Base::Memory;
   using typename Base::Now;
-  using typename Base::Sums;
 
   // --- the last warpgroup brings ---
 
+  template <int tile_rows>
   __device__ __forceinline__ void fetch_steps() {
     if (!problem.halves.weight.is_made) cuda::wait_for_kernel_before();
     const std::uint64_t policy = this->keep_weight();
@@ -54,27 +49,27 @@ struct FewHalves
                   row, how...);
     };
     const auto fetch_weight = [&](int stage, int step) {
-      arrive_and_expect(barrier(memory.full[stage]), sizeof(memory.step[stage]));
-      fetch(problem.w, stage, step, memory.step[stage].w, column, policy);
+      arrive_and_expect(barrier(memory.full[stage]), sizeof(typename Memory::template Step<tile_rows>));
+      fetch(problem.w, stage, step, memory.template step<tile_rows>(stage).w, column, policy);
     };
     const auto fetch_x = [&](int stage, int step) {
-      fetch(problem.x, stage, step, memory.step[stage].x, tile * tile_rows);
+      fetch(problem.x, stage, step, memory.template step<tile_rows>(stage).x, first_row);
     };
-    this->fetch_all(fetch_weight, fetch_x);
+    this->template fetch_all<Memory::template stages<tile_rows>>(fetch_weight, fetch_x);
   }
 
   // --- the others multiply ---
 
-  static constexpr int at_a_time = tile_rows < 128 ? tile_rows : 128;  // of x's rows, as registers allow
-
+  template <int tile_rows>
   __device__ __forceinline__ void consume() {
-    Sums sums = {};
-    Ring<stages> ring;
+    constexpr int at_a_time = tile_rows < 128 ? tile_rows : 128;  // of x's rows, as registers allow
+    typename Base::template Sums<tile_rows> sums = {};
+    Ring<Memory::template stages<tile_rows>> ring;
     const int row = warp / warps_of_group * warpgroup_rows;
 #pragma unroll 1
     for (int i = 0; i < steps; ++i, ring.advance()) {
-      wait(barrier(memory.full[ring.at]), ring.phase);
-      const auto& step = memory.step[ring.at];
+      wait_before_products(barrier(memory.full[ring.at]), ring.phase);
+      const auto& step = memory.template step<tile_rows>(ring.at);
 #pragma unroll
       for (int from = 0; from < tile_rows; from += at_a_time)
         add_step_of_halves<at_a_time>(&sums[from / 2], {step.w[0][row], step.w[1][row]},
@@ -90,8 +85,8 @@ struct FewHalves
   __device__ __forceinline__ void learn(int which, int of) {  // warp of so many
     for (int i = which; i < strip_columns / 32; i += of)
       bring_facts(problem.halves.weight, column + i * 32, 32, lane, &memory.facts.of[i * 32], memory.facts.worst[i]);
-    for (int at = which * 32 + lane; at < tile_rows; at += of * 32)
-      memory.facts.of_rows[at] = facts_of(problem.halves.x, tile * tile_rows + at);
+    for (int at = which * 32 + lane; at < problem.tile_rows; at += of * 32)
+      memory.facts.of_rows[at] = facts_of(problem.halves.x, first_row + at);
   }
 
   // --- and finish ---
@@ -121,8 +116,7 @@ struct FewHalves
 #pragma unroll
       for (int i = 0; i < Now::width; ++i) {
         const int of_strip = this->column_of(from, i);
-        const bool is_there =
-            tile * tile_rows + of_result < problem.tail.rows && column + of_strip < problem.tail.columns;
+        const bool is_there = first_row + of_result < problem.tail.rows && column + of_strip < problem.tail.columns;
         if (is_there && !doubt.is_sure(fabsf(y.at[at][i]), memory.facts.of_rows[of_result], memory.facts.of[of_strip]))
           bits |= 1u << (at * Now::width + i);
       }
@@ -132,8 +126,7 @@ struct FewHalves
 
   // From sums of scaled rows to the linear's results, computed again where that is not sure.
   __device__ __forceinline__ void settle(typename Now::Value& y, int row, int from) const {
-    const Doubt<> doubt{problem.halves,         problem.tail.rows, problem.tail.columns,
-                        tile * tile_rows + row, column + from,     lane};
+    const Doubt<> doubt{problem.halves, problem.tail.rows, problem.tail.columns, first_row + row, column + from, lane};
     const RowFacts of_rows[] = {memory.facts.of_rows[this->row_of(row, 0)], memory.facts.of_rows[this->row_of(row, 1)]};
     const bool sure = all_sure(doubt, y.at[0], of_rows[0], from) && all_sure(doubt, y.at[1], of_rows[1], from);
     const std::uint32_t again = __all_sync(~0u, sure) ? 0 : doubted(doubt, y, row, from);
@@ -148,10 +141,10 @@ struct FewHalves
   }
 };
 
-template <class Chain, int tile_rows, int group_width>
+template <class Chain, class Rows, int group_width>
 __global__ void __launch_bounds__(block_threads, 1)
-    few_halves_kernel(const __grid_constant__ FewHalvesProblem<tile_rows> problem) {
-  compute_strip<Chain, FewHalves<Chain, tile_rows, group_width>>(problem);
+    few_halves_kernel(const __grid_constant__ FewHalvesProblem problem) {
+  compute_strip<Chain, FewHalves<Chain, Rows, group_width>>(problem);
 }
 
 }  // namespace tailor::hopper

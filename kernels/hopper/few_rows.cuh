@@ -4,6 +4,7 @@
 // A strip (strip.cuh), of which a thread reads its own numbers of 64 of the weight's rows, splits them into thirds in registers, and
 // multiplies.
 #pragma once
+#include "few_rows_plan.h"
 #include "strip.cuh"
 #include "thirds.h"
 #include "thirds_product.cuh"
@@ -11,13 +12,10 @@
 
 namespace tailor::hopper {
 
-struct FewRowsProblem : Problem {
+struct FewRowsProblem : StripProblem {
   CUtensorMap w;  // the copy engine's description of the weight
   FloatMatrix weight;
   Thirds x;
-
-  __device__ __forceinline__ int tiles() const { return x.tiles(); }
-  __device__ __forceinline__ int steps() const { return x.steps(); }
 };
 
 constexpr int strip_box = box_columns<float>;  // numbers of K in 128 bytes
@@ -36,37 +34,39 @@ struct SeenOfStrip {
   float2 all[strip_columns];
 };
 
-template <class Chain, int tile_rows>
-using FewRowsMemory = StripMemory<StepOfThirds<tile_rows>, SeenOfStrip, Which<Chain>::count, tile_rows>;
+template <class Chain, class Rows>
+using FewRowsMemory = StripMemory<StepOfThirds, Rows, SeenOfStrip, Which<Chain>::count>;
 
-template <class Chain, int tile_rows, int group_width>
-struct FewRows : Strip<Chain, float, FewRowsProblem, FewRowsMemory<Chain, tile_rows>, tile_rows, group_width> {
-  using Base = Strip<Chain, float, FewRowsProblem, FewRowsMemory<Chain, tile_rows>, tile_rows, group_width>;
-  using Base::Base, Base::barrier, Base::column, Base::first, Base::lane, Base::memory, Base::parts, Base::problem,
-      Base::stages, Base::steps, Base::tile, Base::warp;
+template <class Chain, class Rows, int group_width>
+struct FewRows : Strip<Chain, float, FewRowsProblem, FewRowsMemory<Chain, Rows>, group_width> {
+  using Base = Strip<Chain, float, FewRowsProblem, FewRowsMemory<Chain, Rows>, group_width>;
+  using Base::Base, Base::barrier, Base::column, Base::first, Base::first_row, Base::lane, Base::memory, Base::parts,
+      Base::problem, Base::steps, Base::tile, Base::warp;
+  using typename Base::Memory;
   using typename Base::Now;
-  using typename Base::Sums;
-  using Step = StepOfThirds<tile_rows>;
   // What thirds of the weight lose, over the share of a result that may be lost. x's largest number is 2^60.
   static constexpr float lost_of_weight = 0x1p-46f;
 
   // --- the last warpgroup brings ---
 
   // The weight does not depend on the kernel before, which makes the thirds of x.
+  template <int tile_rows>
   __device__ __forceinline__ void fetch_steps() {
+    constexpr int bytes_of_x = StepOfThirds<tile_rows>::bytes_of_x;
     const auto* const blocks = static_cast<const unsigned char*>(problem.x.blocks);
     const std::uint64_t policy = this->keep_weight();
     const auto fetch_weight = [&](int stage, int step) {
       const Address full = barrier(memory.full[stage]);
-      arrive_and_expect(full, sizeof(memory.step[stage].w) + Step::bytes_of_x);
-      fetch_box(problem.w, address_of(memory.step[stage].w), full, (first + step) * strip_box, column, policy);
+      auto& to = memory.template step<tile_rows>(stage).w;
+      arrive_and_expect(full, sizeof(to) + bytes_of_x);
+      fetch_box(problem.w, address_of(to), full, (first + step) * strip_box, column, policy);
     };
     const auto fetch_x = [&](int stage, int step) {
-      const std::int64_t which = static_cast<std::int64_t>(tile) * problem.x.steps() + first + step;
-      fetch_bytes(blocks + which * Step::bytes_of_x, address_of(memory.step[stage].x), barrier(memory.full[stage]),
-                  Step::bytes_of_x);
+      const std::int64_t which = std::int64_t{tile} * problem.steps + first + step;
+      fetch_bytes(blocks + which * bytes_of_x, address_of(memory.template step<tile_rows>(stage).x),
+                  barrier(memory.full[stage]), bytes_of_x);
     };
-    this->fetch_all(fetch_weight, fetch_x);
+    this->template fetch_all<Memory::template stages<tile_rows>>(fetch_weight, fetch_x);
   }
 
   // --- the others multiply ---
@@ -79,8 +79,9 @@ struct FewRows : Strip<Chain, float, FewRowsProblem, FewRowsMemory<Chain, tile_r
 
   // Its numbers of a step: those of two instructions, as thirds.
   using Operand = std::uint32_t[2][3][4];
-  __device__ __forceinline__ void read_weight(int stage, Operand& to, Seen& seen) const {
-    const Address from = address_of(memory.step[stage].w[warp * warp_rows + lane / 4]);
+  __device__ __forceinline__ void read_weight(const unsigned char (&rows)[strip_columns][row_bytes], Operand& to,
+                                              Seen& seen) const {
+    const Address from = address_of(rows[warp * warp_rows + lane / 4]);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int chunk = (4 * i + lane % 4) ^ (lane / 4);  // the copy engine's swizzle
@@ -102,27 +103,29 @@ struct FewRows : Strip<Chain, float, FewRowsProblem, FewRowsMemory<Chain, tile_r
   }
 
   // A step's products, but for three that are together below 2^-24 of the whole. Asynchronous.
-  using Products = ProductsOfThirds<tile_rows>;
-  __device__ __forceinline__ void multiply_step(Products& products, const Operand& w, int stage) const {
+  template <int tile_rows>
+  static __device__ __forceinline__ void multiply_step(ProductsOfThirds<tile_rows>& products, const Operand& w,
+                                                       const StepOfThirds<tile_rows>& step) {
     begin_products();
-    products.multiply_all(w, address_of(memory.step[stage].x));
+    products.multiply_all(w, address_of(step.x));
     close_group_of_products();
   }
 
   // While the tensor cores work on one step, a thread prepares its part of the next.
+  template <int tile_rows>
   __device__ __forceinline__ void consume() {
-    Sums sums = {};
+    typename Base::template Sums<tile_rows> sums = {};
     Seen seen;
-    Ring<stages> ring;
+    Ring<Memory::template stages<tile_rows>> ring;
     Operand w[2];
     const auto read = [&](Operand& to) {
       wait(barrier(memory.full[ring.at]), ring.phase);
-      read_weight(ring.at, to, seen);
+      read_weight(memory.template step<tile_rows>(ring.at).w, to, seen);
     };
     const auto multiply_and_read = [&](const Operand& now, Operand& next, bool any_next) {
       const int stage = ring.at;
-      Products products;
-      multiply_step(products, now, stage);
+      ProductsOfThirds<tile_rows> products;
+      multiply_step(products, now, memory.template step<tile_rows>(stage));
       ring.advance();
       if (any_next) read(next);
       wait_for_products<0>();
@@ -173,7 +176,7 @@ struct FewRows : Strip<Chain, float, FewRowsProblem, FewRowsMemory<Chain, tile_r
     std::uint32_t doubted = 0;
 #pragma unroll
     for (int at = 0; at < 2; ++at) {
-      const int of_x = tile * tile_rows + this->row_of(row, at);
+      const int of_x = first_row + this->row_of(row, at);
       if (of_x >= problem.tail.rows) continue;
       const RowOfX facts = problem.x.facts[of_x];
 #pragma unroll
@@ -193,9 +196,9 @@ struct FewRows : Strip<Chain, float, FewRowsProblem, FewRowsMemory<Chain, tile_r
   }
 };
 
-template <class Chain, int tile_rows, int group_width>
+template <class Chain, class Rows, int group_width>
 __global__ void __launch_bounds__(block_threads, 1) few_rows_kernel(const __grid_constant__ FewRowsProblem problem) {
-  compute_strip<Chain, FewRows<Chain, tile_rows, group_width>>(problem);
+  compute_strip<Chain, FewRows<Chain, Rows, group_width>>(problem);
 }
 
 }  // namespace tailor::hopper

@@ -1,8 +1,7 @@
 // The kernels of one chain for float32 of few rows: whether they take a call, and their launch.
 #pragma once
-#include "call.cuh"
 #include "few_rows.cuh"
-#include "few_rows_plan.h"
+#include "strip_chain.cuh"
 
 namespace tailor::hopper {
 
@@ -29,40 +28,21 @@ std::int64_t workspace_of_few_rows(const Linear& linear, const Tail& tail) {
   return place_thirds(thirds, nullptr);
 }
 
-template <class Chain, int tile_rows, int group_width>
-const char* launch_strips(const FewRowsProblem& problem, int parts, cudaStream_t stream) {
-  using Phases = FewRows<Chain, tile_rows, group_width>;
-  constexpr auto kernel = few_rows_kernel<Chain, tile_rows, group_width>;
-  static_assert(sizeof(typename Phases::Memory) <= shared_limit);
-  if (const char* error = allow_shared_memory<kernel>(sizeof(typename Phases::Memory))) return error;
-  const std::int64_t blocks = ceiling(problem.tail.columns, strip_columns) * problem.x.tiles() * parts;
-  cuda::launch_with<kernel>({cuda::grid_of(blocks, 1), block_threads, sizeof(typename Phases::Memory), parts}, stream,
-                            problem);
-  return cuda::launch_error();
-}
-
 template <class Chain, int group_width>
 const char* launch_few_rows(const Linear& linear, const Tail& tail, cudaStream_t stream) {
   const StripsPlan plan = plan_few_rows(shape_of<Chain>(linear, tail));
   FewRowsProblem problem;
-  problem.bias = linear.bias;
-  problem.inner = static_cast<int>(linear.inner);
-  problem.tail = tail;
-  problem.weight_in_passing = reads_weight_in_passing(shape_of<Chain>(linear, tail), true);
   problem.weight = float_matrix(linear.weight, tail.columns, linear.weight_stride);
   problem.x = thirds_of(linear, tail, plan);
+  set_strips<Chain>(problem, linear, tail, plan, problem.x.steps());
   place_thirds(problem.x, linear.workspace);
   if (!describe(problem.w, weight_of(linear, tail), CU_TENSOR_MAP_DATA_TYPE_FLOAT32, strip_columns, strip_box))
     return not_described;
   if (const char* error = make_thirds(problem.x, stream)) return error;
-  switch (plan.tile_rows) {
-    case 32:
-      return launch_strips<Chain, 32, group_width>(problem, plan.parts, stream);
-    case 64:
-      return launch_strips<Chain, 64, group_width>(problem, plan.parts, stream);
-    default:
-      return launch_strips<Chain, 128, group_width>(problem, plan.parts, stream);
-  }
+  return by_kernel(RowsOfThirds(), plan.tile_rows, [&]<class Rows>() {
+    return launch_strips<few_rows_kernel<Chain, Rows, group_width>, FewRowsMemory<Chain, Rows>>(problem, plan.parts,
+                                                                                                stream);
+  });
 }
 
 template <class Chain>

@@ -13,8 +13,15 @@ inline double step_of_few_rows(int tile_rows, double busy) {
   return std::max(together * busy, alone);
 }
 
+using RowsOfThirds = TileRows<32, 64, 128>;
+
 inline StripsPlan plan_few_rows(const Shape& shape) {
-  const int tile_rows = shape.rows <= 32 ? 32 : shape.rows <= 64 ? 64 : 128;
+  int tile_rows = RowsOfThirds::most;
+  for (const int each : RowsOfThirds::all) {
+    if (shape.rows > each) continue;
+    tile_rows = each;
+    break;
+  }
   const double start = 6.7;  // x's thirds are made
   return plan_strips(
       shape, tile_rows, ceiling(shape.inner, 32), start, [&](double busy) { return step_of_few_rows(tile_rows, busy); },

@@ -68,10 +68,12 @@ inline double step_of_few_halves(int tile_rows, double busy) {
   return std::max(together * busy, alone);
 }
 
+using RowsOfHalves = TileRows<32, 64, 128, 256>;
+
 inline StripsPlan plan_few_halves(const Shape& shape) {
   StripsPlan best;
   const double start = 4.6 + split_of(shape) + (shape.weight_is_settled ? 0 : 0.5);
-  for (const int tile_rows : {32, 64, 128, 256}) {
+  for (const int tile_rows : RowsOfHalves::all) {
     const StripsPlan plan = plan_strips(
         shape, tile_rows, ceiling(shape.inner, 64), start,
         [&](double busy) { return step_of_few_halves(tile_rows, busy); },

@@ -46,6 +46,11 @@ __device__ __forceinline__ void wait(Address barrier, std::uint32_t parity) {
   while (!passes_soon(barrier, parity)) {
   }
 }
+// The same in a main loop: the first try by itself, beside which the compiler works out what the products need. Else it may make one loop
+// of this one and the main loop, and work that out once the wait is over.
+__device__ __forceinline__ void wait_before_products(Address barrier, std::uint32_t parity) {
+  if (!passes_soon(barrier, parity)) wait(barrier, parity);
+}
 
 // --- a warp ---
 

@@ -1,11 +1,20 @@
 // How the strips of a problem of few rows are cut, and how long they take.
 #pragma once
 #include <algorithm>
-#include <iterator>
+#include <array>
 
 #include "plan.h"
 
 namespace tailor::hopper {
+
+// Heights that a strip's tiles may have, rising.
+template <int... each>
+struct TileRows {
+  static constexpr int all[sizeof...(each)] = {each...};
+  static constexpr int fewest = all[0];
+  static constexpr int most = all[sizeof...(each) - 1];
+  static_assert(std::is_sorted(all, all + sizeof...(each)));
+};
 
 struct StripsPlan {
   int tile_rows = 0;
@@ -15,8 +24,8 @@ struct StripsPlan {
 
 // How many clusters of so many blocks an H200 holds at a time, a block a processor: a cluster lies in one of its groups of up to
 // 18 processors. 40 of three blocks were measured to take as long as two rounds.
-constexpr int clusters_at_once[] = {132, 66, 39, 30, 22, 19, 14, 12};
-constexpr int most_parts = static_cast<int>(std::size(clusters_at_once));
+constexpr std::array clusters_at_once = {132, 66, 39, 30, 22, 19, 14, 12};
+constexpr int most_parts = clusters_at_once.size();
 
 // What a kernel for few rows says whose linear's result is wanted, too.
 constexpr const char* strips_keep_nothing = "strips do not keep the linear's result";

@@ -1,55 +1,13 @@
-// Launches: one way for all kernels, and what has to be known of the device and of a kernel for it.
+// Launches: one way for all kernels, and what has to be known of a kernel for it.
 #pragma once
 #include <cuda_runtime.h>
 
-#include <atomic>
 #include <cstdint>
 
 #include "../whole.h"
+#include "device.h"
 
 namespace tailor::cuda {
-
-// What is known of each device: asked once, since the driver answers in microseconds and a tail takes a few.
-struct OfDevice {
-  std::atomic<int> known[64]{};  // 0: not asked
-
-  // Of the current device. `ask(device)` gives a positive number.
-  template <class Ask>
-  int get(Ask ask) {
-    int device = 0;
-    if (cudaGetDevice(&device) != cudaSuccess || device < 0 || device >= 64) return ask(device);
-    int value = known[device].load(std::memory_order_relaxed);
-    if (value == 0) {
-      value = ask(device);
-      known[device].store(value, std::memory_order_relaxed);
-    }
-    return value;
-  }
-};
-
-inline int processors() {
-  static OfDevice of_device;
-  return of_device.get([](int device) {
-    int count = 0;
-    return cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess && count > 0 ? count
-                                                                                                              : 1;
-  });
-}
-
-// What the memory brings at most, in bytes a microsecond; 0 if the driver does not say.
-inline int memory_rate() {
-  static OfDevice of_device;
-  const int rate = of_device.get([](int device) {
-    int kilohertz = 0;
-    int bits = 0;
-    if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, device) != cudaSuccess)
-      return -1;
-    const std::int64_t twice_a_clock = 2 * std::int64_t{kilohertz} * (bits / 8) / 1000;
-    return twice_a_clock > 0 ? static_cast<int>(twice_a_clock) : -1;
-  });
-  return rate > 0 ? rate : 0;
-}
 
 // How many blocks of a kernel a processor holds at a time: as many are launched as fit, each then marches far, and reads
 // what belongs to its columns only once.

@@ -20,7 +20,7 @@ struct Agreeing {
 
   __device__ __forceinline__ int place_of(int own) const { return own + own / 32 * 32 + which() * 32; }  // in the tile
   __device__ __forceinline__ int chunks() const {
-    return (anew(static_cast<int>(problem.tail.rows)) + tile_rows - 1) / tile_rows;
+    return (anew(static_cast<int>(problem.tail.rows)) + tile_height - 1) / tile_height;
   }
   static __device__ __forceinline__ void tell(std::uint64_t* to, const Moment& moment) {
     tell_gpu(to, static_cast<std::uint64_t>(__float_as_uint(moment.y)) << 32 | __float_as_uint(moment.x));
@@ -56,7 +56,7 @@ struct Agreeing {
   }
 
   __device__ __forceinline__ float rows_of(int chunk) const {
-    return static_cast<float>(min(static_cast<int>(problem.tail.rows) - chunk * tile_rows, tile_rows));
+    return static_cast<float>(min(static_cast<int>(problem.tail.rows) - chunk * tile_height, tile_height));
   }
   static __device__ __forceinline__ void merge(Moment& all, float count, const Moment& more, float added) {
     if (added <= 0) return;
@@ -100,10 +100,10 @@ struct Agreeing {
 #pragma unroll
         for (int i = 0; i < at_once; ++i)
           if (chunk + i < end)
-            merge(all, static_cast<float>((chunk + i - first) * tile_rows), more[i], rows_of(chunk + i));
+            merge(all, static_cast<float>((chunk + i - first) * tile_height), more[i], rows_of(chunk + i));
         from += at_once;
       }
-      auto count = static_cast<float>(min(rows - first * tile_rows, of_run * tile_rows));
+      auto count = static_cast<float>(min(rows - first * tile_height, of_run * tile_height));
       for (int apart = 1 << bits; apart < 32; apart *= 2) {
         const Moment more{__shfl_down_sync(0xffffffffu, all.x, apart), __shfl_down_sync(0xffffffffu, all.y, apart)};
         const float added = __shfl_down_sync(0xffffffffu, count, apart);

@@ -151,7 +151,7 @@ struct Block {
       int row, column;
       tile.locate(row, column);
       merge_parts<Now>(memory.moments, tile, which, lane, [&](int at, const Moment& all) {
-        cuda::put_partial(problem.tail, row / tile_rows, at, all.x, all.y);
+        cuda::put_partial(problem.tail, row / tile_height, at, all.x, all.y);
       });
     }
   }

@@ -76,7 +76,7 @@ const char* refuses(const Linear& linear, const Tail& tail) {
 }
 
 inline std::int64_t workspace_of_agreement(const Linear&, const Tail& tail) {
-  return tail.norm.batch_statistics ? Agreement().place(nullptr, ceiling(tail.rows, tile_rows), tail.columns) : 0;
+  return tail.norm.batch_statistics ? Agreement().place(nullptr, ceiling(tail.rows, tile_height), tail.columns) : 0;
 }
 
 // `narrow_last`: the last round's tiles are cut in two.
@@ -97,7 +97,7 @@ const char* launch_tiles(TileProblem& problem, const Linear& linear, const Tail&
   cuda::Blocks blocks{{}, block_threads, sizeof(Memory)};
   if constexpr (manner == Manner::agreeing) {
     const AgreementPlan plan = plan_agreement(agreeing_shape<Chain, Precision>(linear, tail));
-    problem.agreement.place(linear.workspace, ceiling(tail.rows, tile_rows), tail.columns);
+    problem.agreement.place(linear.workspace, ceiling(tail.rows, tile_height), tail.columns);
     problem.agreement.column_tiles_at_once = static_cast<int>(plan.column_tiles);
     problem.agreement.share_bits = plan.share_bits;
     blocks.grid = cuda::grid_of(plan.row_tiles * cluster_blocks, plan.column_tiles);
@@ -118,7 +118,7 @@ template <class Precision>
 bool describe_operands(TileProblem& problem, const Matrix& x, const Matrix& weight, Manner manner, int width) {
   constexpr int box = box_columns<typename Precision::Operand>;
   const bool in_turns = manner == Manner::in_turns;
-  const int rows = in_turns ? turn_rows / cluster_blocks : tile_rows;
+  const int rows = in_turns ? turn_rows / cluster_blocks : tile_height;
   const int columns = in_turns ? width : width / cluster_blocks;
   return describe(problem.x, x, Precision::of_operands, rows, box) &&
          describe(problem.w, weight, Precision::of_operands, columns, box);
@@ -355,7 +355,7 @@ Registrations register_chain() {
     if constexpr (has_batch_norm<Chain>) {
       kernels.workspace = workspace_of_agreement;
       kernels.gathering_path = "hopper_gather";
-      kernels.gathered_rows = tile_rows;
+      kernels.gathered_rows = tile_height;
       kernels.refuses_gathering = refuses_gathering<Chain>;
       kernels.gather = gather<Chain>;
     }

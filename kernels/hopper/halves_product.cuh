@@ -74,7 +74,8 @@ __device__ __forceinline__ void add_step_of_halves(float* sums, const BlockOfHal
 // A warpgroup's rows by the first `columns` of a step, as many at a time as fit into registers beside the sums. Where x lies transposed, a
 // warpgroup's 64 rows of it are the lines of a box of their own, which takes as many bytes.
 template <bool x_lies, int columns, int width>
-__device__ __forceinline__ void add_step(Accumulator<width>& sums, const Stage<2, tile_rows, width>& from, int group) {
+__device__ __forceinline__ void add_step(Accumulator<width>& sums, const Stage<2, tile_height, width>& from,
+                                         int group) {
   constexpr int at_a_time = 128;
   const int row = group * warpgroup_rows;
 #pragma unroll
@@ -87,7 +88,7 @@ __device__ __forceinline__ void add_step(Accumulator<width>& sums, const Stage<2
 // but one are; the others need not be waited for, but the compiler does so before the next step.
 template <bool x_lies, int width>
 __device__ __forceinline__ void begin_step(Accumulator<width>& block, Accumulator<width>& lower,
-                                           const Stage<2, tile_rows, width>& from, int group) {
+                                           const Stage<2, tile_height, width>& from, int group) {
   constexpr int instructions = row_bytes / instruction_bytes;
   constexpr std::uint64_t next_of_x = x_lies ? next_lines : next_instruction;
   const int row = group * warpgroup_rows;

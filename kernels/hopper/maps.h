@@ -4,9 +4,9 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
-#include <atomic>
 #include <cstdint>
 
+#include "../cuda/device.h"
 #include "plan.h"
 
 namespace tailor::hopper {
@@ -39,39 +39,32 @@ inline bool describe(CUtensorMap& map, const Matrix& matrix, CUtensorMapDataType
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-// Of the current device. Asked once a device.
+// Of the current device.
 inline bool is_hopper() {
-  static std::atomic<int> known[64];  // 1 is no, 2 is yes
-  int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess || device < 0 || device >= 64) return false;
-  int answer = known[device].load(std::memory_order_relaxed);
-  if (answer == 0) {
+  static cuda::OfDevice of_device;
+  constexpr int no = 1;
+  constexpr int yes = 2;
+  return of_device.get([](int device) {
     int major = 0;
     int minor = 0;
     const bool asked = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
                        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess;
-    answer = asked && major == 9 && minor == 0 && encoder() != nullptr ? 2 : 1;
-    known[device].store(answer, std::memory_order_relaxed);
-  }
-  return answer == 2;
+    return asked && major == 9 && minor == 0 && encoder() != nullptr ? yes : no;
+  }) == yes;
 }
 
 // More than 48 KB of shared memory have to be asked for, once for each kernel and device.
 template <auto kernel>
 const char* allow_shared_memory(std::size_t bytes) {
-  static std::atomic<std::uint64_t> done{0};
-  int device = 0;
-  cudaGetDevice(&device);
-  const std::uint64_t bit = std::uint64_t{1} << (device & 63);
-  if ((done.load(std::memory_order_relaxed) & bit) != 0) return nullptr;
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  if (error != cudaSuccess) {
-    cudaGetLastError();  // or the next launch would be said to have failed
-    return cudaGetErrorString(error);
-  }
-  done.fetch_or(bit, std::memory_order_relaxed);
-  return nullptr;
+  static cuda::OfDevice allowed;
+  cudaError_t error = cudaSuccess;
+  allowed.get([&](int) {
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+    return error == cudaSuccess ? 1 : 0;
+  });
+  if (error == cudaSuccess) return nullptr;
+  cudaGetLastError();  // or the next launch would be said to have failed
+  return cudaGetErrorString(error);
 }
 
 }  // namespace tailor::hopper

@@ -71,7 +71,7 @@ __device__ __forceinline__ void merge_parts(Moments<true>& memory, const Tile& t
   static_assert(Now::columns == Moments<true>::columns && Now::count % 4 == 0);
   int row, column;
   tile.locate(row, column);
-  const int rows = min(static_cast<int>(tile.problem.tail.rows) - row, tile_rows);
+  const int rows = min(static_cast<int>(tile.problem.tail.rows) - row, tile_height);
   column += which * Now::columns + lane;
 #pragma unroll 1
   for (std::uint32_t phase = 0; phase < Now::count / 2; ++phase, column += 2 * Now::columns) {

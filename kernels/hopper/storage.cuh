@@ -22,24 +22,24 @@ constexpr int bring_registers = 40;
 constexpr int consume_registers = 232;
 static_assert(bring_registers + consumers * consume_registers <= 168 * (1 + consumers));
 
-constexpr int tile_rows = consumers * warpgroup_rows;
+constexpr int tile_height = consumers * warpgroup_rows;
 constexpr int widest_tile = tile_widths[0];
 static_assert(turn_rows % warpgroup_rows == 0);
 
 // What a cluster's blocks finish before they go on to the next.
 template <bool in_turns, int width>
 struct ClusterTile {
-  static constexpr int rows = in_turns ? consumers * turn_rows : cluster_blocks * tile_rows;
+  static constexpr int rows = in_turns ? consumers * turn_rows : cluster_blocks * tile_height;
   static constexpr int columns = in_turns ? cluster_blocks * width : width;
 };
 constexpr int tile_warps = consumers * warps_of_group;  // that have rows of a tile
-constexpr int warp_rows = tile_rows / tile_warps;
+constexpr int warp_rows = tile_height / tile_warps;
 
 template <class Element>
 constexpr int box_columns = row_bytes / static_cast<int>(sizeof(Element));
 
 // One step of the main loop, for so many rows of x.
-template <int pieces, int rows = tile_rows, int columns = widest_tile>
+template <int pieces, int rows = tile_height, int columns = widest_tile>
 struct alignas(1024) Stage {
   unsigned char x[pieces][rows][row_bytes];
   unsigned char w[pieces][columns][row_bytes];
@@ -112,7 +112,7 @@ template <class Precision, int vectors, Manner manner, int width>
 struct Storage {
   static constexpr bool in_turns = manner == Manner::in_turns;
   static constexpr bool gathers = manner == Manner::gathering || manner == Manner::agreeing;
-  static constexpr int rows = in_turns ? turn_rows : tile_rows;  // of a step
+  static constexpr int rows = in_turns ? turn_rows : tile_height;  // of a step
   // Whether the results of a tile wait in registers while the next is multiplied: packed, or those of a narrow one.
   static constexpr bool overlaps =
       !in_turns && Precision::pieces == 1 && (sizeof(typename Precision::Element) == 2 || width <= 128);
@@ -158,7 +158,7 @@ struct Tiles {
     const int first = tile / in_band * tiles_together;
     const int rows = min(problem.row_tiles - first, tiles_together);
     const int within = tile % in_band;
-    row = (first + within % rows) * Cluster::rows + (in_turns ? 0 : rank * tile_rows);
+    row = (first + within % rows) * Cluster::rows + (in_turns ? 0 : rank * tile_height);
     column = within / rows * Cluster::columns + (in_turns ? rank * width : beyond % 2 * (width / 2));
   }
 };
@@ -173,7 +173,7 @@ struct TilesOfRows {
   __device__ __forceinline__ bool is_narrow() const { return false; }
   __device__ __forceinline__ void next() { at += problem.agreement.column_tiles_at_once; }
   __device__ __forceinline__ void locate(int& row, int& column) const {
-    row = anew(static_cast<int>(blockIdx.x)) * tile_rows;
+    row = anew(static_cast<int>(blockIdx.x)) * tile_height;
     column = at * widest_tile;
   }
 };

@@ -139,8 +139,9 @@ esac
 
 # Calls and what the tools report of them: of races two, and of initialisation nothing, for it ends before it calls anything.
 SANITIZER = """#!/bin/sh
-case "$2 $TAILOR_HOPPER" in
-  "racecheck always") echo "7 cases; cuda 5, hopper 9"; echo "========= RACECHECK SUMMARY: 3 hazards displayed (2 errors, 1 warning)"; exit 3 ;;
+for last; do :; done
+case "$2 $TAILOR_HOPPER $last" in
+  "racecheck always 2") echo "7 cases; cuda 5, hopper 9"; echo "========= RACECHECK SUMMARY: 3 hazards displayed (2 errors, 1 warning)"; exit 3 ;;
   racecheck*) echo "7 cases; cuda 5, hopper 9"; echo "========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)" ;;
   initcheck*) echo "========= ERROR SUMMARY: 0 errors" ;;
   *) echo "7 cases; cuda 5, hopper 9"; echo "========= ERROR SUMMARY: 0 errors" ;;
@@ -232,11 +233,18 @@ class ToolTest(unittest.TestCase):
 
     def test_gpu_sanitize(self):
         record = self.run_tool("gpu_sanitize")
-        self.assertEqual(record["counts"], {"runs": 28, "cases": 21 * 7, "reports": 9})
+        self.assertEqual(record["counts"], {"runs": 28, "cases": 49 + 5 * 49 + 49, "reports": 9})
         self.assertEqual(record["failures"], 8, "one run with reports, seven without calls")
-        self.assertEqual(record["tables"]["by tool"]["racecheck"], {"runs": 7, "cases": 49, "reports": 2})
+        self.assertEqual(record["tables"]["by tool"]["racecheck"], {"runs": 7, "cases": 5 * 49, "reports": 2}, "by five processes each")
         self.assertEqual(record["tables"]["by tool"]["synccheck"], {"runs": 7, "cases": 49, "reports": 0})
-        self.assertEqual(record["tables"]["calls by path"]["hopper"], {"memcheck": 63, "racecheck": 63, "synccheck": 63, "initcheck": 0})
+        self.assertEqual(record["tables"]["calls by path"]["hopper"], {"memcheck": 63, "racecheck": 5 * 63, "synccheck": 63, "initcheck": 0})
+
+    def test_processes_that_share_calls_make_each_once(self):
+        sanitize = load_tool("gpu-sanitize")
+        for tool in sanitize.TOOLS:
+            shares = [list(sanitize.of_share(range(100), tool, share)) for share in range(sanitize.SHARES.get(tool, 1))]
+            self.assertTrue(all(shares), tool)
+            self.assertEqual(sorted(sum(shares, [])), list(range(100)), tool)
 
     def test_faults_are_planted_where_they_can_be(self):
         planted = {program.name: program for program in KNOWN if program.script == "tools/faults"}

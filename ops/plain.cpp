@@ -41,6 +41,7 @@ const char* unusual_tensor(const at::Tensor& tensor) {
 bool is_dual(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->_fw_grad(0, tensor).defined(); }
 
 bool is_refused_by_autograd(const at::Tensor& tensor) {
+  if (!tensor.defined()) return false;
   if (tensor.is_inference()) return true;
   const auto* view = torch::autograd::impl::get_view_autograd_meta(tensor);
   return view && view->has_bw_view() && view->get_creation_meta() != torch::autograd::CreationMeta::DEFAULT &&

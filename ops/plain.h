@@ -12,7 +12,7 @@ const char* unusual_tensor(const at::Tensor& tensor);  // subclasses, layouts, c
 bool is_dual(const at::Tensor& tensor);
 
 // Whether autograd will not have the tensor where gradients are wanted: what inference mode made, and a view that was made where
-// gradients were off, or with others at once, once its base was written to.
+// gradients were off, or with others at once, once its base was written to. Of no tensor it has nothing to say.
 bool is_refused_by_autograd(const at::Tensor& tensor);
 
 // To the 16 bytes that kernels read at a time.

@@ -169,7 +169,7 @@ bool writes_what_it_reads(const FastCall& call) {
 
 // Eager raises at the operation that such a tensor comes to, which may be before or behind what writes statistics.
 bool is_any_refused_by_autograd(const FastCall& call) {
-  const auto is_refused = [](const at::Tensor& tensor) { return tensor.defined() && is_refused_by_autograd(tensor); };
+  constexpr auto is_refused = &is_refused_by_autograd;
   const auto& [vectors, weight, bias, mean, var] = call.tensors;
   return std::any_of(vectors.begin(), vectors.end(), is_refused) ||
          std::any_of(call.numbers.begin(), call.numbers.end(), is_refused) || is_refused(call.input) ||

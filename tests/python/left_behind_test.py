@@ -1,5 +1,6 @@
 """What is left behind: by a call in which autograd refuses a tensor, by what nobody reads, and by modules that are gone."""
 import io
+import itertools
 import os
 
 import torch
@@ -21,6 +22,12 @@ REFUSED = {
                          "self.training, 0.1, 1e-5)",
     "a group norm's bias": "y = self.gemm(x); return F.group_norm(y * torch.sigmoid(y) + self.scale, 3, self.b, v)",
 }
+
+WITHOUT_A_TENSOR = (
+    "return self.bn(self.gemm(x) * v)", "y = self.gemm(x); return torch.sigmoid(y) * v + y", "return self.gn(F.silu(self.gemm(x) + v))",
+    "return self.gn(F.silu(self.gemm(x)) + v)", "return F.silu((self.bn(self.gemm(x)) + v) / self.divisor)",
+    "return F.silu((self.bn(self.gemm(x)) + self.one) / v)", "return F.silu(F.silu(self.gn(self.gemm(x))) * v)",
+    "return self.bn(F.linear(x, v, self.b) * self.scale)")
 
 DRAWS = "t = F.dropout(x, 0.5, True); return self.bn(self.gemm(x) * self.scale)"
 RECURS = ("def recurs(self, x):\n    weights = [self.w, self.proj.weight, self.proj.weight, self.proj.weight]\n"
@@ -103,6 +110,18 @@ class LeftBehindTest(Following):
                     self.assertEqual([path.split("/")[1] for path, count in all_calls().items() if count], ["cpu"])
                     self.assert_near([out], [eager(random_inputs(1))], where)
                     self.assert_state(fused, eager, where)
+
+    def test_by_a_call_with_none_for_a_tensor(self):
+        """The interpreter lets it pass, and the first operation that reads it does not: a norm behind it has not counted yet."""
+        for body in WITHOUT_A_TENSOR:
+            fused, plain = (scripted(f"def forward(self, x, v):\n    {body}", on=on) for on in (True, False))
+            self.assertTrue(is_fused(fused), body)
+            plain.load_state_dict(fused.state_dict())
+            for wanted, training in itertools.product((True, False), (True, False)):
+                fused.train(training), plain.train(training)
+                for what, arguments in (("x", (None, torch.ones(12))), ("v", (random_inputs(1), None)), ("both", (None, None))):
+                    with self.subTest(body=body, wanted=wanted, training=training, none=what), torch.set_grad_enabled(wanted):
+                        self.same_refusal(fused, plain, arguments, body)
 
     def test_by_what_nobody_reads(self):
         """torch's executor drops it where it optimises; the graph keeps it, and so does that which unfuse gives back."""

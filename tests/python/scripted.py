@@ -146,11 +146,11 @@ class Following(Checks):
         self.assertFalse(is_fused(model), what)
 
     def same_refusal(self, fused, plain, x, what, any_text=False):
-        """Both refuse x, or give the same, and leave the same state."""
-        mine = Outcome(lambda: fused(x))
+        """Both refuse x, which may be several arguments, or give the same, and leave the same state."""
+        mine = Outcome(lambda: fused(*flat(x)))
         # Door 3 must not fuse the plain one, nor the executor move its work before its checks, as it does once it has profiled.
         with auto(False), torch.jit.optimized_execution(False):
-            theirs = Outcome(lambda: plain(x))
+            theirs = Outcome(lambda: plain(*flat(x)))
         self.assertEqual(mine.error, theirs.error, f"{what}: {mine} where the unfused model gives {theirs}\n{mine.exception}")
         if theirs.error is None:
             for left, right in zip(flat(mine.value), flat(theirs.value), strict=True):

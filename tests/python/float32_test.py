@@ -110,7 +110,6 @@ class ErrorTest(Float32):
             few = torch.where(torch.rand(columns, inner, device="cuda") < 0.1, integers(columns, inner, 1), 0.0)
             self.exact(integers(rows, inner, 8191), few, f"{what}, of 13 bits")
 
-    @unittest.skipIf(FEW_ROWS, "thirds add up otherwise")
     def test_integers_whose_higher_halves_are_more(self):
         """They come to 2^24 + 1, which float32 does not have, and the numbers themselves to less."""
         row = torch.zeros(192, device="cuda")

@@ -10,7 +10,7 @@ namespace tailor::cuda {
 
 int OfDevice::current() {
   int device = 0;
-  return cudaGetDevice(&device) == cudaSuccess ? device : devices;  // of one that is not said nothing is kept
+  return cudaGetDevice(&device) == cudaSuccess ? device : devices;  // where that is not said, nothing is kept
 }
 int OfDevice::known(int device) {
   if (device >= devices) return 0;

@@ -118,7 +118,8 @@ class LeftBehindTest(Following):
             self.assertTrue(is_fused(fused), body)
             plain.load_state_dict(fused.state_dict())
             for wanted, training in itertools.product((True, False), (True, False)):
-                fused.train(training), plain.train(training)
+                for model in (fused, plain):
+                    model.train(training)
                 for what, arguments in (("x", (None, torch.ones(12))), ("v", (random_inputs(1), None)), ("both", (None, None))):
                     with self.subTest(body=body, wanted=wanted, training=training, none=what), torch.set_grad_enabled(wanted):
                         self.same_refusal(fused, plain, arguments, body)
